@@ -1,0 +1,93 @@
+"""`TokenTrace`: a whole trace as flat arrays, the only thing that `kvtune.analyzers` sees of it.
+
+R requests, T stored elements. An element is a token (`span == 1`) or a block hash (`span` = tokens per
+block); lengths are always in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+UInt32 = npt.NDArray[np.uint32]
+Float64 = npt.NDArray[np.float64]
+
+PARTS = ("template", "tools", "system", "user", "assistant", "tool", "output")
+
+
+class PartIndex(Protocol):
+    """Says to which part of the rendered prompt a token belongs."""
+
+    def part_of(self, request: int, position: int) -> str:
+        """The part (one of `PARTS`) of prompt token `position` (0-based) of request `request`."""
+
+
+class OnePart:
+    """The index of a trace without structure (plain prompts, ids, block hashes): everything is "user"."""
+
+    def part_of(self, request: int, position: int) -> str:  # noqa: ARG002
+        return "user"
+
+
+@dataclass(frozen=True)
+class TokenTrace:
+    """Requests in replay order (stable by arrival), read-only.
+
+    Attributes:
+        tokens: uint32[T], the prompts one after another (block hashes are interned to small ints).
+        offsets: int64[R + 1]; prompt r is `tokens[offsets[r]:offsets[r + 1]]`.
+        prompt_tokens: int64[R], prompt lengths in tokens (`diff(offsets)` where `span` is 1).
+        arrival: float64[R], seconds; NaN where unknown.
+        namespace: int32[R], equal values may share prefixes; dense from 0.
+        ids: request ids, unique.
+        span: tokens per element.
+        output_tokens: int64[R], answer lengths; -1 where unknown.
+        outputs, output_offsets: recorded answers as ids, laid out like the prompts; None where the trace
+            has no answers that could be tokenized.
+        retokenised_outputs: how many of the outputs were text, given ids by re-rendering.
+        sessions: explicit session of each request, None where the log names none.
+        servers: replica that served each request, None where the log names none.
+        families: a name per request, derived from tools and the first system line.
+        parts: where in the prompt a token stands.
+    """
+
+    tokens: UInt32
+    offsets: Int64
+    prompt_tokens: Int64
+    arrival: Float64
+    namespace: Int32
+    ids: Sequence[str]
+    span: int = 1
+    output_tokens: Int64 | None = None
+    outputs: UInt32 | None = None
+    output_offsets: Int64 | None = None
+    retokenised_outputs: int = 0
+    sessions: Sequence[str | None] | None = None
+    servers: Sequence[str | None] | None = None
+    families: Sequence[str] | None = None
+    parts: PartIndex = field(default_factory=OnePart)
+
+    def __post_init__(self) -> None:
+        requests = len(self.ids)
+        for name in ("prompt_tokens", "arrival", "namespace"):
+            if len(getattr(self, name)) != requests:
+                raise ValueError(f"TokenTrace.{name} has {len(getattr(self, name))} entries for {requests} requests")
+        if len(self.offsets) != requests + 1 or int(self.offsets[-1]) != len(self.tokens):
+            raise ValueError("TokenTrace.offsets does not describe TokenTrace.tokens")
+        if requests and int(self.prompt_tokens.min()) < 1:
+            raise ValueError("TokenTrace has an empty prompt")
+        for array in (self.tokens, self.offsets, self.prompt_tokens, self.arrival, self.namespace):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def prompt(self, request: int) -> UInt32:
+        """The elements of one prompt, a view."""
+        return self.tokens[int(self.offsets[request]) : int(self.offsets[request + 1])]
