@@ -1,0 +1,370 @@
+"""`Report`: everything that an analysis found, as one value; the JSON document `kvtune.report/1`.
+
+Terminal, JSON, Markdown and HTML are functions of this value alone. Field names, their order and their units
+are a contract with scripts and dashboards: fields may be added (with a default, so that older documents still
+decode), none is renamed or dropped without `SCHEMA` going up.
+
+Units: counts are tokens unless the name says otherwise, times are seconds, fractions run from 0 to 1. The
+same input gives the same bytes but for `measured`, which holds everything that a clock or this machine decides.
+
+Knows the shape of the answer; neither how it is found nor how it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kvtune.analyzers.layout import Kind, MambaMode
+from kvtune.analyzers.validation import Validation
+from kvtune.tokenization.errors import UnusableInputError
+
+SCHEMA = "kvtune.report/1"
+
+Interval = tuple[int, int]
+"""95 % interval [low, high] in tokens."""
+
+Action = Literal["set", "unset", "keep", "cannot_help"]
+Confidence = Literal["high", "medium", "low"]
+Verdict = Literal["no_sharing", "below_floor", "not_kept", "evicted", "reused"]
+SizeSource = Literal["flags", "model-config", "startup-log", "metrics"]
+TokenizerKind = Literal["hf", "tiktoken", "ids", "blocks"]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clock or this machine's speed decided.
+
+    Attributes:
+        created: RFC 3339 time in UTC; the environment's SOURCE_DATE_EPOCH fixes it.
+        wall_s, cpu_s: of the whole command; CPU seconds of its workers included.
+        hash_cpu_s: CPU seconds to hash all of the trace's full units once, by unit.
+        hash_samples: hashes that were timed for it.
+        lookup_cpu_s: CPU seconds of all prefix lookups, by unit.
+        peak_bytes: largest resident set of this process, its workers' added.
+    """
+
+    created: str
+    wall_s: float
+    cpu_s: float
+    hash_cpu_s: dict[int, float] = {}
+    hash_samples: int = 0
+    lookup_cpu_s: dict[int, float] = {}
+    peak_bytes: int = 0
+
+
+class TraceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read. `rejected_by` counts lines by reason; `duration_s` is first to last arrival."""
+
+    files: tuple[str, ...]
+    sha256: str
+    format: str
+    requests: int
+    rejected: int = 0
+    rejected_by: dict[str, int] = {}
+    prompt_tokens: int
+    output_tokens: int | None = None
+    duration_s: float | None = None
+    namespaces: int = 1
+    sessions: int = 0
+    retokenised_outputs: int = 0
+
+
+class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How text became ids. `checked_requests` were encoded a second time as whole texts, and agreed."""
+
+    kind: TokenizerKind
+    source: str
+    chat_template_sha256: str | None = None
+    checked_requests: int = 0
+
+
+class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A KV cache group, or `count` like ones in a row. `window` also holds the chunk of chunked attention."""
+
+    kind: Kind
+    block_size: int
+    count: int = 1
+    window: int | None = None
+    mode: MambaMode | None = None
+    cacheable: bool = True
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The server that was modelled, and the sizes that it resolves.
+
+    Attributes:
+        source: where the groups' sizes come from.
+        current_match_unit: the unit in force today: `default_match_unit` where the flag is unset.
+        cache_hit_alignment: what a hit's length is a multiple of, with the current unit.
+        partial_hits: whether the current unit lets a hit end inside a block.
+        num_blocks: the engine's `num_gpu_blocks`, null block included; None is unlimited.
+        minimum_reusable_prefix: the shortest prompt whose resend hits.
+        minimum_shared_prefix: what prompts that part later must share, at least.
+    """
+
+    name: str
+    version: str
+    source: SizeSource
+    groups: tuple[GroupInfo, ...]
+    scheduler_block_size: int
+    default_match_unit: int
+    current_match_unit: int
+    cache_hit_alignment: int
+    partial_hits: bool
+    num_blocks: int | None
+    max_num_batched_tokens: int
+    minimum_reusable_prefix: int
+    minimum_shared_prefix: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that can never fit the pool."""
+
+    id: str
+    blocks_needed: int
+
+
+class ReplayInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How the trace was replayed. `step_cost_tokens`: what one more prefill step costs, in prefilled tokens."""
+
+    arrivals: Literal["sequential", "trace"]
+    outputs: Literal["none", "length", "recorded"]
+    scheduling: Literal["sync", "async"]
+    step_cost_tokens: int
+    refused: tuple[Refused, ...] = ()
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Where shared prefixes end: `counts[i]` requests end in [i, i + 1) * `bin_width` modulo `modulo` tokens."""
+
+    modulo: int
+    bin_width: int
+    counts: tuple[int, ...]
+
+
+class PartCount(msgspec.Struct, frozen=True):
+    """How many requests' shared prefixes end in a part of the prompt, and the tokens that they share."""
+
+    requests: int = 0
+    tokens: int = 0
+
+
+class EndsIn(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the prompt in which shared prefixes end."""
+
+    template: PartCount = PartCount()
+    tools: PartCount = PartCount()
+    system: PartCount = PartCount()
+    user: PartCount = PartCount()
+    assistant: PartCount = PartCount()
+    tool: PartCount = PartCount()
+    output: PartCount = PartCount()
+
+
+class SharedInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the traffic shares, whatever the engine.
+
+    Attributes:
+        requests_sharing: requests that share at least one token.
+        tokens: sum of each request's longest prefix shared with anything cached earlier in its namespace.
+        histogram: ends modulo the scheduler block; requests that share nothing are left out.
+        just_missed: requests by how many tokens their shared prefix falls short of the next boundary.
+    """
+
+    requests_sharing: int
+    tokens: int
+    histogram: Histogram
+    just_missed: dict[int, int] = {}
+    ends_in: EndsIn = EndsIn()
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One `prefix_match_unit`. Fields from `engine_hit_tokens` on are None where the unit was not replayed.
+
+    Attributes:
+        valid: the engine starts with it.
+        effective_unit: the grid that hits then land on.
+        reason: the one rule that forbids or neutralises it; set whenever not valid or `effective_unit` differs.
+        ideal_hit_tokens: sum of floor(shared / unit) * unit, a ceiling that no engine state limits.
+        hash_positions: full units in all prompts, each hashed once.
+        gain_tokens: hit tokens more than the current unit's; `gain_fraction` is of the prompt tokens.
+        extra_prefill_steps: more than the current unit's.
+        net_gain_tokens: gain - step_cost_tokens * extra_prefill_steps.
+        break_even_step_tokens: the step cost at which the net gain is zero; None without extra steps.
+        evicted_blocks, copy_on_write_copies: blocks; preemptions: requests; lookup_probes: hash lookups.
+        hits_sha256: of the hit tokens as little-endian int64 in request order.
+    """
+
+    unit: int
+    valid: bool
+    effective_unit: int
+    reason: str | None = None
+    ideal_hit_tokens: int
+    hash_positions: int
+    engine_hit_tokens: int | None = None
+    recomputed_tokens: int | None = None
+    gain_tokens: int | None = None
+    gain_fraction: float | None = None
+    gain_ci95: Interval | None = None
+    prefill_steps: int | None = None
+    extra_prefill_steps: int | None = None
+    net_gain_tokens: int | None = None
+    break_even_step_tokens: float | None = None
+    copy_on_write_copies: int | None = None
+    evicted_blocks: int | None = None
+    preemptions: int | None = None
+    lookup_probes: int | None = None
+    hits_sha256: str | None = None
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """From what was shared to what was reused, each limit in turn; with `hit_tokens` they sum to `shared.tokens`."""
+
+    unit: int
+    hit_tokens: int
+    granularity: int = 0
+    window: int = 0
+    no_recurrent_state: int = 0
+    evicted: int = 0
+    in_flight: int = 0
+    speculative_drop: int = 0
+
+
+class LossesBySetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Losses with the unit in force today and with the recommended one."""
+
+    current: Losses
+    recommended: Losses
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests with the same tools and first system line. `typical_end`: median end of the shared prefix."""
+
+    name: str
+    requests: int
+    prompt_tokens: int
+    shared_tokens: int
+    typical_end: int
+    engine_hit_tokens: dict[int, int] = {}
+    verdict: Verdict
+    advice: tuple[str, ...] = ()
+    histogram: Histogram | None = None
+
+
+class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool size at one unit."""
+
+    num_blocks: int
+    unit: int
+    engine_hit_tokens: int
+    evicted_blocks: int
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The best unit of one slice of time, seconds from the trace's first arrival."""
+
+    start_s: float
+    end_s: float
+    unit: int
+    gain_tokens: int
+
+
+class Lever(msgspec.Struct, frozen=True, kw_only=True):
+    """Something other than the unit that would recover tokens, by replaying the changed trace."""
+
+    kind: str
+    what: str
+    gain_tokens: int
+    gain_ci95: Interval
+    flags: tuple[str, ...] | None = None
+    change: str | None = None
+    cost: str
+
+
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """The one thing to do. `unit` is the effective one, also where nothing changes."""
+
+    action: Action
+    unit: int
+    current_unit: int
+    flags: tuple[str, ...] = ()
+    gain_tokens: int
+    gain_fraction: float
+    gain_ci95: Interval
+    net_gain_tokens: int
+    confidence: Confidence
+    why: str
+    caveats: tuple[str, ...] = ()
+
+
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One request (`--per-request`). `shared_with`: the latest earlier request that shares as much."""
+
+    id: str
+    prompt_tokens: int
+    shared_tokens: int
+    shared_with: str | None = None
+    hit_tokens: dict[int, int] = {}
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer, in the order of the document. `requests` is left out where nobody asked for it."""
+
+    schema: Literal["kvtune.report/1"] = SCHEMA
+    kvtune_version: str
+    command: str
+    measured: Measured
+    trace: TraceInfo
+    tokenizer: TokenizerInfo
+    engine: EngineInfo
+    replay: ReplayInfo
+    shared: SharedInfo
+    candidates: tuple[Candidate, ...]
+    losses: LossesBySetting
+    families: tuple[Family, ...] = ()
+    capacity: tuple[CapacityPoint, ...] = ()
+    windows: tuple[Window, ...] = ()
+    levers: tuple[Lever, ...] = ()
+    validation: Validation | None = None
+    recommendation: Recommendation
+    requests: tuple[RequestRow, ...] | UnsetType = UNSET
+
+    def candidate(self, unit: int) -> Candidate | None:
+        """The row of a unit; where several lead to it, the one that names it."""
+        return next((row for row in self.candidates if row.unit == unit), None)
+
+
+def encode_report(report: Report) -> bytes:
+    """The document, indented, with a final newline. Maps keep the order in which they were built."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def decode_report(data: bytes, source: str) -> Report:
+    """The report in a stored document; `source` names it in errors. Unknown fields are passed over.
+
+    Raises:
+        UnusableInputError: the bytes are no JSON, another schema, or a field is missing or of another type.
+    """
+    try:
+        schema = msgspec.json.decode(data, type=_Header).schema
+        if schema != SCHEMA:
+            raise UnusableInputError(
+                "is a document of another kind",
+                where=source,
+                field="schema",
+                found=repr(schema)[:80],
+                wanted=SCHEMA,
+            )
+        return msgspec.json.decode(data, type=Report)
+    except msgspec.DecodeError as error:
+        raise UnusableInputError(
+            f"is no {SCHEMA} document: {error}",
+            where=source,
+            way_out="write one with `kvtune analyze --json FILE`",
+        ) from error
+
+
+class _Header(msgspec.Struct):
+    schema: str | None = None

@@ -1,0 +1,57 @@
+"""`Validation`: what the best candidates did when they were executed; the report's field of that name.
+
+Knows the shape of measured results; neither how candidates are run nor how results are shown. Token counts
+unless the name says otherwise; times are seconds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds over the requests of a run."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit, executed.
+
+    Attributes:
+        matched_tokens: found in the cache; recomputed_tokens: prefilled again; copied_tokens: copied on write.
+        ttft_s, itl_s, tpot_s, e2e_s: time to first token, inter-token latency, time per output token and
+            end-to-end latency; None where the rung does not produce it.
+        hash_cpu_s: CPU seconds spent hashing blocks.
+        goodput_rps: requests a second that met all stated SLOs; None without SLOs.
+    """
+
+    unit: int
+    matched_tokens: int
+    recomputed_tokens: int
+    copied_tokens: int
+    ttft_s: Percentiles | None = None
+    itl_s: Percentiles | None = None
+    tpot_s: Percentiles | None = None
+    e2e_s: Percentiles | None = None
+    hash_cpu_s: float | None = None
+    prefill_steps: int | None = None
+    preemptions: int | None = None
+    evicted_blocks: int | None = None
+    goodput_rps: float | None = None
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether prediction and execution agree. `order` is the order in which candidates were run."""
+
+    rung: str
+    device: str
+    clock: str
+    order: str
+    runs: int
+    slo: dict[str, float] | None = None
+    candidates: tuple[ValidatedCandidate, ...]
+    agrees: bool
+    differences: tuple[str, ...] = ()
