@@ -5,7 +5,7 @@ are a contract with scripts and dashboards: fields may be added (with a default,
 decode), none is renamed or dropped without `SCHEMA` going up.
 
 Units: counts are tokens unless the name says otherwise, times are seconds, fractions run from 0 to 1. The
-same input gives the same bytes but for `measured`, which holds everything that a clock or this machine decides.
+same input gives the same bytes but for `measured`: everything that a clock or this machine decides.
 
 Knows the shape of the answer; neither how it is found nor how it is shown.
 """
@@ -21,7 +21,7 @@ from kvtune.analyzers.layout import Kind, MambaMode
 from kvtune.analyzers.validation import Validation
 from kvtune.tokenization.errors import UnusableInputError
 
-SCHEMA = "kvtune.report/1"
+SCHEMA: Literal["kvtune.report/1"] = "kvtune.report/1"
 
 Interval = tuple[int, int]
 """95 % interval [low, high] in tokens."""
@@ -127,7 +127,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """How the trace was replayed. `step_cost_tokens`: what one more prefill step costs, in prefilled tokens."""
+    """How the trace was replayed. `step_cost_tokens`: the price of one more step, in prefilled tokens."""
 
     arrivals: Literal["sequential", "trace"]
     outputs: Literal["none", "length", "recorded"]
@@ -137,7 +137,7 @@ class ReplayInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
-    """Where shared prefixes end: `counts[i]` requests end in [i, i + 1) * `bin_width` modulo `modulo` tokens."""
+    """Where shared prefixes end: `counts[i]` of them in [i, i + 1) * `bin_width`, modulo `modulo` tokens."""
 
     modulo: int
     bin_width: int
@@ -186,7 +186,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         valid: the engine starts with it.
         effective_unit: the grid that hits then land on.
-        reason: the one rule that forbids or neutralises it; set whenever not valid or `effective_unit` differs.
+        reason: the one rule that forbids or neutralises it, whenever not valid or `effective_unit` differs.
         ideal_hit_tokens: sum of floor(shared / unit) * unit, a ceiling that no engine state limits.
         hash_positions: full units in all prompts, each hashed once.
         gain_tokens: hit tokens more than the current unit's; `gain_fraction` is of the prompt tokens.
@@ -220,7 +220,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """From what was shared to what was reused, each limit in turn; with `hit_tokens` they sum to `shared.tokens`."""
+    """What each limit takes from what the one before left; with `hit_tokens` they sum to `shared.tokens`."""
 
     unit: int
     hit_tokens: int

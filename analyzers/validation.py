@@ -21,7 +21,7 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """One unit, executed.
 
     Attributes:
-        matched_tokens: found in the cache; recomputed_tokens: prefilled again; copied_tokens: copied on write.
+        matched_tokens: found in the cache; recomputed_tokens: prefilled; copied_tokens: copied on write.
         ttft_s, itl_s, tpot_s, e2e_s: time to first token, inter-token latency, time per output token and
             end-to-end latency; None where the rung does not produce it.
         hash_cpu_s: CPU seconds spent hashing blocks.
