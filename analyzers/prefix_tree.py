@@ -77,6 +77,10 @@ class _Node:
         self.children: dict[int, _Node] = {}
 
 
+_NO_PATH = PrefixPath([], [])
+_NO_NODE = _Node(0, 0, -1, None)
+
+
 @dataclass(frozen=True)
 class PrefixTree:
     """What `build_prefix_tree` found; lengths in tokens.
@@ -99,6 +103,7 @@ def build_prefix_tree(
     *,
     span: int = 1,
     lengths: Int64 | None = None,
+    backwards: bool = False,
 ) -> PrefixTree:
     """Insert the sequences in order and keep, for each, what it shares with those before it.
 
@@ -106,6 +111,7 @@ def build_prefix_tree(
         tokens: uint32[T], elements of all sequences; offsets: int64[S + 1]; namespace: int32[S].
         span: tokens per element. With block hashes only full blocks can be shared: a last block that
             `lengths` (tokens, int64[S]) shows to be partial belongs to its own sequence.
+        backwards: insert from the last to the first, so that "earlier" above means later in the trace.
 
     One pass: each sequence is compared with the latest one on its path in growing slices, so the work is
     linear in the tokens and a few steps per branch. Memory: the paths, and one node per branch.
@@ -113,12 +119,12 @@ def build_prefix_tree(
     count = len(offsets) - 1
     shared = np.zeros(count, dtype=np.int64)
     shared_with = np.full(count, -1, dtype=np.int32)
-    paths: list[PrefixPath] = []
-    leaves: list[_Node] = []
+    paths: list[PrefixPath] = [_NO_PATH] * count
+    leaves: list[_Node] = [_NO_NODE] * count
     roots: dict[int, _Node] = {}
     starts = offsets.tolist()
     spaces = namespace.tolist()
-    for index in range(count):
+    for index in reversed(range(count)) if backwards else range(count):
         begin, finish = starts[index], starts[index + 1]
         total = int(lengths[index]) if lengths is not None else (finish - begin) * span
         sequence = tokens[begin : begin + total // span]
@@ -133,15 +139,15 @@ def build_prefix_tree(
         if depth:
             shared[index] = depth * span
             shared_with[index] = peer
-            paths.append(_extend(paths[peer], depth * span, total, index))
+            paths[index] = _extend(paths[peer], depth * span, total, index)
         else:
-            paths.append(PrefixPath([total], [index << KEY_SHIFT]))
+            paths[index] = PrefixPath([total], [index << KEY_SHIFT])
         if depth < size:
             leaf = _Node(depth, size, index, node)
             node.children[int(sequence[depth])] = leaf
         else:
             leaf = node
-        leaves.append(leaf)
+        leaves[index] = leaf
         while node.parent is not None:
             node.latest = index
             node = node.parent

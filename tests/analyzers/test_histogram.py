@@ -1,0 +1,25 @@
+"""Histogram bins by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kvtune.analyzers.histogram import default_bin_width, histogram_of_ends
+
+
+@pytest.mark.parametrize(
+    ("modulo", "width"),
+    # 528/16 = 33: of 33, 44, 48, 66 … the first multiple of 16 is 48. 2096/16 = 131, multiples of 16: 2096 only.
+    [(1024, 64), (528, 48), (1056, 96), (784, 112), (2096, 2096), (33, 3), (7, 1), (64, 16)],
+)
+def test_default_bin_width(modulo: int, width: int) -> None:
+    assert default_bin_width(modulo) == width
+
+
+def test_counts_and_just_missed() -> None:
+    shared = np.array([0, 5, 528, 527, 520, 1000], dtype=np.int64)
+    found = histogram_of_ends(shared, 528, 48)
+    assert found.counts == (2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)  # 5 and 528 | 472 | 527 and 520
+    assert found.just_missed == {1: 1, 8: 1}
+    assert sum(found.counts) == 5
