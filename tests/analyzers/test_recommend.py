@@ -1,0 +1,100 @@
+"""The contract's rules of choice, on outcomes small enough to add up by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvtune.analyzers.recommend import Outcome, best_unit, choose, net_gain
+from kvtune.tokenization.trace import Int64
+
+SESSIONS = np.arange(20, dtype=np.int32)
+
+
+def outcome(unit: int, hit: int, steps: int = 1, requests: int = 20) -> Outcome:
+    return Outcome(unit, np.full(requests, hit, dtype=np.int64), np.full(requests, steps, dtype=np.int64))
+
+
+def pick(outcomes: list[Outcome], current: int, default: int = 1024, step_cost: int = 128, **kwargs: Int64):
+    sessions = kwargs.get("sessions", SESSIONS)
+    return choose(
+        outcomes, current_unit=current, default_unit=default, step_cost=step_cost, sessions=sessions
+    )
+
+
+def test_steps_cost_tokens() -> None:
+    # 20 requests gain 500 each and take one step more each: 20 * (500 - 128).
+    assert net_gain(outcome(16, 500, 2), outcome(1024, 0), 128) == 7440
+
+
+def test_of_a_tie_the_coarsest_wins() -> None:
+    # 1,000 and 996 differ by 0.4 %: the coarser. 994 is 0.6 % below: not tied.
+    current = outcome(1024, 0)
+    assert best_unit([current, outcome(16, 1000), outcome(32, 996)], current, 0).unit == 32
+    assert best_unit([current, outcome(16, 1000), outcome(32, 994)], current, 0).unit == 16
+
+
+def test_set_with_a_gain_in_every_session() -> None:
+    choice = pick([outcome(1024, 0), outcome(16, 500, 2)], current=1024)
+    assert (choice.action, choice.unit, choice.gain_tokens, choice.net_gain_tokens) == (
+        "set",
+        16,
+        10_000,
+        7_440,
+    )
+    assert choice.interval == (10_000, 10_000)
+    assert choice.confidence == "high"
+
+
+def test_unset_where_the_default_is_best() -> None:
+    assert pick([outcome(1024, 500), outcome(16, 0)], current=16).action == "unset"
+
+
+def test_keep_when_steps_eat_the_gain() -> None:
+    choice = pick([outcome(1024, 0), outcome(16, 100, 2)], current=1024)
+    assert (choice.action, choice.unit, choice.gain_tokens) == ("keep", 1024, 0)
+
+
+def test_keep_when_one_session_made_the_gain() -> None:
+    # One of 20 sessions gains; it is missing from about a third of the resamples: the interval touches zero.
+    hits = np.zeros(20, dtype=np.int64)
+    hits[3] = 100_000
+    lucky = Outcome(16, hits, np.ones(20, dtype=np.int64))
+    choice = pick([outcome(1024, 0), lucky], current=1024)
+    assert choice.action == "keep"
+    assert any("touches zero" in doubt for doubt in choice.doubts)
+
+
+def test_cannot_help_with_a_single_grid() -> None:
+    assert pick([outcome(16, 500)], current=16, default=16).action == "cannot_help"
+
+
+def test_a_choice_that_depends_on_the_step_cost_is_doubted() -> None:
+    # Net of 128 a step: 16 gains 372, 256 gains 300. Of 256 a step: 244 against 300.
+    outcomes = [outcome(1024, 0), outcome(16, 500, 2), outcome(256, 300, 1)]
+    choice = pick(outcomes, current=1024)
+    assert choice.unit == 16
+    assert choice.confidence == "medium"
+    assert "step cost" in choice.doubts[0]
+
+
+def test_a_gain_that_the_later_traffic_does_not_repeat_lowers_confidence() -> None:
+    hits = np.zeros(20, dtype=np.int64)
+    hits[:14] = 1000
+    steps = np.ones(20, dtype=np.int64)
+    steps[14:] = 2
+    choice = pick([outcome(1024, 0), Outcome(16, hits, steps)], current=1024)
+    assert choice.action == "set"
+    assert any("first 70 %" in doubt for doubt in choice.doubts)
+
+
+def test_noise_is_no_reason_to_change() -> None:
+    """Gains drawn around zero: a 95 % interval lets 2.5 % through; over 2,000 traces 3.4 % were measured."""
+    changed = 0
+    for seed in range(400):
+        noise = np.random.default_rng(seed).normal(0, 300, 60).astype(np.int64)
+        noisy = Outcome(16, 1000 + noise, np.ones(60, dtype=np.int64))
+        choice = pick(
+            [outcome(1024, 1000, requests=60), noisy], current=1024, sessions=np.arange(60, dtype=np.int32)
+        )
+        changed += choice.action != "keep"
+    assert changed <= 20
