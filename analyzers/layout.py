@@ -1,15 +1,19 @@
 """KV cache groups and the engine settings that decide reuse: what is given, nothing that is resolved from it.
 
 Sizes are tokens per physical block and rank. The order of groups is the engine's own and matters: it decides
-which block is evicted first.
+which block is evicted first. `parse_groups` reads the syntax of `--groups`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-Kind = Literal["full", "sliding_window", "chunked_local", "mamba"]
+from kvtune.tokenization.errors import UnusableInputError
+
+Kind = Literal["full", "sliding_window", "chunked_local", "mamba", "unspecified"]
+"""`unspecified` is what a bare list of block sizes gives: enough to resolve sizes, not to predict hits."""
+
 MambaMode = Literal["align", "none", "all"]
 
 
@@ -75,7 +79,88 @@ class EngineConfig:
     hash_algo: str = "sha256"
     scheduling: Literal["sync", "async"] = "sync"
 
-
     def expanded(self) -> tuple[KVCacheGroup, ...]:
         """The groups one by one, each with `count` 1, in engine order."""
         return tuple(replace(group, count=1) for group in self.groups for _ in range(group.count))
+
+
+_KINDS: dict[str, Kind] = {
+    "full": "full",
+    "mamba": "mamba",
+    "swa": "sliding_window",
+    "chunked": "chunked_local",
+}
+_SYNTAX = "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE:window=W (with *K for K like groups)"
+_WAY_OUT = "for instance mamba:528*3,full:528"
+_MAX_GROUPS = 256
+
+
+def parse_groups(spec: str) -> tuple[KVCacheGroup, ...]:
+    """Read the value of `--groups`, in the engine's own order.
+
+    `mamba:528*3,full:528` are three Mamba groups and one full-attention group; modifiers follow the size:
+    `:window=W`, `:mode=align|none|all`, `:compress=N`, `:cacheable=no`, `:draft`, `:export=ALIGN`. A bare list of
+    sizes (`1024,32`) gives groups of kind `unspecified`.
+
+    Raises:
+        UnusableInputError: naming the entry and what is wrong with it.
+    """
+    entries = [entry.strip() for entry in spec.split(",")]
+    groups = tuple(_parse_entry(entry) for entry in entries)
+    if sum(group.count for group in groups) > _MAX_GROUPS:
+        raise _bad(spec, f"more than {_MAX_GROUPS} groups")
+    return groups
+
+
+def _parse_entry(entry: str) -> KVCacheGroup:
+    body, star, times = entry.partition("*")
+    head, *modifiers = body.split(":")
+    if star and ":" in times:  # mamba:528*3:mode=align reads as well as mamba:528:mode=align*3
+        times, *more = times.split(":")
+        modifiers += more
+    count = _positive(entry, "count", times) if star else 1
+    if head.strip().isdigit() and not modifiers:
+        return KVCacheGroup("unspecified", _positive(entry, "block size", head), count)
+    kind = _KINDS.get(head.strip())
+    if kind is None:
+        raise _bad(entry, f"unknown kind of group {head.strip()[:20]!r}")
+    if not modifiers:
+        raise _bad(entry, "no block size")
+    fields: dict[str, Any] = {"mode": "align" if kind == "mamba" else None}
+    for modifier in modifiers[1:]:
+        name, value = _modifier(entry, kind, modifier.strip())
+        fields[name] = value
+    if kind in ("sliding_window", "chunked_local") and "window" not in fields:
+        raise _bad(entry, "no window=W")
+    return KVCacheGroup(kind, _positive(entry, "block size", modifiers[0]), count, **fields)
+
+
+def _modifier(entry: str, kind: Kind, text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    if key == "draft" and not value:
+        return "draft", True
+    if key == "cacheable" and value in ("yes", "no"):
+        return "cacheable", value == "yes"
+    if key == "compress":
+        return "tokens_per_state", _positive(entry, key, value)
+    if key == "window" and kind in ("sliding_window", "chunked_local"):
+        return "window", _positive(entry, key, value)
+    if kind == "mamba":
+        if key == "mode" and value in ("align", "none", "all"):
+            return "mode", value
+        if key == "export":
+            return "export_alignment", _positive(entry, key, value)
+    raise _bad(entry, f"{text[:30]!r} is no modifier of a {kind} group")
+
+
+def _positive(entry: str, what: str, text: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and int(text[:12]) > 0 and len(text) <= 9):
+        raise _bad(entry, f"the {what} is no positive number")
+    return int(text)
+
+
+def _bad(entry: str, what: str) -> UnusableInputError:
+    return UnusableInputError(
+        what, field="--groups", found=repr(entry[:60]), wanted=_SYNTAX, way_out=_WAY_OUT
+    )

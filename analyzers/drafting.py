@@ -1,0 +1,48 @@
+"""What a drafter changes for prefix caching: lookahead in every hash, a dropped block, reserved slots.
+
+An EAGLE-like drafter writes its own KV at a position from the next token too. A cached position is therefore only
+right for a request whose next token is the same: releases either drop the last unit of a hit, or hash the next
+tokens along with a block.
+"""
+
+from __future__ import annotations
+
+from kvtune.analyzers.layout import Drafter, EngineConfig
+from kvtune.analyzers.profiles import ReleaseProfile
+
+EAGLE_LIKE = frozenset({"eagle", "eagle3", "mtp", "multi_module_mtp", "dflash", "dspark"})
+"""Draft methods that read the target model's hidden states (`vllm/config/speculative.py: use_eagle`)."""
+
+NEEDS_NEXT_TOKEN = frozenset({"eagle", "eagle3", "mtp", "multi_module_mtp"})
+"""Of these, the ones whose draft KV at a position depends on the next token."""
+
+
+def lookahead_or_drop(config: EngineConfig, profile: ReleaseProfile) -> tuple[int, bool]:
+    """Hash lookahead tokens, and whether a block is dropped from hits."""
+    drafter = config.drafter
+    if drafter is None or drafter.method not in NEEDS_NEXT_TOKEN or drafter.disable_eagle_block_drop:
+        return 0, False
+    if (
+        profile.hashes_look_ahead
+        and config.enable_prefix_caching
+        and not config.kv_connector
+        and not drafter.disable_lookahead_block_hashes
+    ):
+        return prefill_lookahead(drafter), False
+    return 0, True
+
+
+def prefill_lookahead(drafter: Drafter | None) -> int:
+    """Prompt tokens that the drafter reads past a chunk. (`vllm/config/vllm.py: num_prefill_lookahead_tokens`)"""
+    if drafter is None or drafter.method not in EAGLE_LIKE:
+        return 0
+    return drafter.num_speculative_tokens if drafter.method == "multi_module_mtp" else 1
+
+
+def slot_lookahead(drafter: Drafter | None) -> int:
+    """KV slots past the scheduled tokens. (`vllm/config/vllm.py: num_lookahead_tokens`)"""
+    if drafter is None:
+        return 0
+    if drafter.method == "dflash":
+        return drafter.num_speculative_tokens + 1
+    return drafter.num_speculative_tokens if drafter.method in EAGLE_LIKE | {"draft_model"} else 0
