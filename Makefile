@@ -1,0 +1,57 @@
+# Everything runs from a fresh clone: the first target that needs it makes .venv. PYTHON picks the interpreter.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ROOMS  := kvtune.analyzers kvtune.cli kvtune.gpu_probe kvtune.tokenization
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+
+export PYTHONPATH := build/links
+
+.PHONY: demo test check lint types layers smoke schemas bench links clean
+.DEFAULT_GOAL := check
+
+demo: $(VENV)/run.stamp  ## The full report for the bundled trace
+	@$(BIN)/kvtune analyze samples/airline.jsonl.gz
+
+test: $(VENV)/dev.stamp links  ## The tests
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint types layers test smoke  ## What CI runs
+
+lint: $(VENV)/dev.stamp
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp links
+	@$(BIN)/mypy
+
+layers: $(VENV)/dev.stamp links
+	@$(BIN)/lint-imports --no-cache | tail -n 4
+
+smoke: $(VENV)/dev.stamp  ## The wheel in a fresh venv without development packages
+	@tests/smoke_wheel.sh $(BIN)/python
+
+schemas: $(VENV)/dev.stamp links  ## Write the JSON Schemas anew from the report's structs
+	@$(BIN)/python -m kvtune.cli.schemas
+
+bench: $(VENV)/dev.stamp links  ## The benchmarks; they never run in CI
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+links: build/links/kvtune  ## The root under its package name, for tools that look for a folder of that name
+
+build/links/kvtune:
+	@mkdir -p build/links && ln -sfn ../.. build/links/kvtune
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing kvtune into $(VENV) ..." >&2
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "Installing the development packages into $(VENV) ..." >&2
+	@$(PIP) -e '.[dev,gpu]'
+	@touch $@
+
+clean:
+	@rm -rf build dist $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

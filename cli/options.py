@@ -1,0 +1,308 @@
+"""The shared options, declared once as groups; each command takes the groups that it needs.
+
+An option group is a frozen dataclass whose fields are options. `with_options` turns a function that takes
+groups into one that typer understands, so that a command reads
+
+    @with_options
+    def explain(trace: Traces, model: ModelOptions, engine: EngineOptions) -> None: ...
+
+Every option can also be set by `KVTUNE_<NAME>` and by its long name in kvtune.toml (`kvtune.cli.settings`).
+Knows names, defaults and help; neither what values mean to the engine nor how files are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from kvtune import __version__
+
+
+def option(name: str, metavar: str | None, help: str, panel: str, **extra: Any) -> Any:
+    """A typer option with its environment variable; without a metavar its choices are shown."""
+    envvar = "KVTUNE_" + name.lstrip("-").upper().replace("-", "_")
+    return typer.Option(
+        name, metavar=metavar, help=help, envvar=envvar, show_envvar=False, rich_help_panel=panel, **extra
+    )
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"kvtune {__version__}")
+        raise typer.Exit
+
+
+MODEL = "Model and tokenizer"
+ENGINE = "Engine"
+REPLAY = "Replay"
+INPUT = "Input"
+OUTPUT = "Output"
+
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE...",
+        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
+        show_default=False,
+    ),
+]
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        metavar="",
+        help="Show the version and exit.",
+        is_eager=True,
+        callback=_show_version,
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class GeneralOptions:
+    """What every command takes. The error edge (`kvtune.cli.app`) reads `--debug` itself."""
+
+    version: Version = False
+    quiet: Annotated[bool, option("--quiet", "", "No progress and no warnings.", OUTPUT)] = False
+    debug: Annotated[
+        bool, option("--debug", "", "Check the bookkeeping's invariants; show tracebacks.", OUTPUT)
+    ] = False
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How requests become token ids."""
+
+    model: Annotated[
+        str | None,
+        option("--model", "DIR|HUB_ID", "Model folder in hub layout, or its name on the hub.", MODEL),
+    ] = None
+    tokenizer: Annotated[
+        str | None,
+        option("--tokenizer", "PATH|tiktoken:NAME", "Tokenizer, where it is not the model's.", MODEL),
+    ] = None
+    chat_template: Annotated[
+        str | None, option("--chat-template", "FILE", "Chat template, where it is not the model's.", MODEL)
+    ] = None
+    chat_template_content_format: Annotated[
+        Literal["auto", "string", "openai"],
+        option("--chat-template-content-format", None, "How the template takes message content.", MODEL),
+    ] = "auto"
+    check_tokenizer: Annotated[
+        int | None,
+        option("--check-tokenizer", "N", "Encode N requests a second time as whole texts.", MODEL, min=0),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SizeOptions:
+    """Where the sizes of the KV cache groups come from."""
+
+    groups: Annotated[
+        str | None,
+        option(
+            "--groups",
+            "SPEC",
+            "KV cache groups in the engine's order, such as mamba:528*3,full:528.",
+            ENGINE,
+        ),
+    ] = None
+    model_config: Annotated[
+        str | None, option("--model-config", "FILE", "config.json to take the sizes from.", ENGINE)
+    ] = None
+    startup_log: Annotated[
+        str | None, option("--startup-log", "FILE", "The server's start-up log, to read sizes from.", ENGINE)
+    ] = None
+    metrics: Annotated[
+        str | None, option("--metrics", "FILE|URL", "The server's /metrics, to read sizes from.", ENGINE)
+    ] = None
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The settings of the server, as it runs today. Token counts unless said otherwise."""
+
+    engine: Annotated[Literal["vllm"], option("--engine", None, "The engine that serves.", ENGINE)] = "vllm"
+    engine_version: Annotated[
+        str | None,
+        option("--engine-version", "X.Y", "Its release (default: the newest that is known).", ENGINE),
+    ] = None
+    match_unit: Annotated[
+        str, option("--match-unit", "N|unset", "The prefix match unit in force today.", ENGINE)
+    ] = "unset"
+    num_blocks: Annotated[
+        str,
+        option("--num-blocks", "N|unlimited", "The engine's num_gpu_blocks, null block included.", ENGINE),
+    ] = "unlimited"
+    max_num_batched_tokens: Annotated[
+        int, option("--max-num-batched-tokens", "N", "Step budget, the largest prefill chunk.", ENGINE, min=1)
+    ] = 8192
+    max_num_seqs: Annotated[
+        int, option("--max-num-seqs", "N", "Requests in one step at most.", ENGINE, min=1)
+    ] = 256
+    long_prefill_token_threshold: Annotated[
+        int,
+        option(
+            "--long-prefill-token-threshold", "N", "Cap on one request's chunk; 0 is none.", ENGINE, min=0
+        ),
+    ] = 0
+    max_model_len: Annotated[
+        int | None, option("--max-model-len", "N", "Longest sequence that is served.", ENGINE, min=1)
+    ] = None
+    retention_interval: Annotated[
+        str,
+        option("--retention-interval", "N|none", "Keep a recurrent state every N tokens; none: all.", ENGINE),
+    ] = "0"
+    draft: Annotated[
+        str | None, option("--draft", "METHOD:K", "Speculative decoding: method and draft tokens.", ENGINE)
+    ] = None
+    state_export: Annotated[
+        int | None,
+        option("--state-export", "ALIGN", "States can leave a chunk at multiples of ALIGN.", ENGINE, min=1),
+    ] = None
+    dcp: Annotated[int, option("--dcp", "N", "Decode context parallel size.", ENGINE, min=1)] = 1
+    hash_algo: Annotated[str, option("--hash-algo", "NAME", "Prefix caching hash.", ENGINE)] = "sha256"
+    no_prefix_caching: Annotated[
+        bool, option("--no-prefix-caching", "", "The server runs without prefix caching.", ENGINE)
+    ] = False
+    kv_connector: Annotated[bool, option("--kv-connector", "", "A KV connector is configured.", ENGINE)] = (
+        False
+    )
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which units are replayed, and under which load."""
+
+    units: Annotated[
+        str, option("--units", "auto|16,32,...", "Match units to replay.", REPLAY, show_default=True)
+    ] = "auto"
+    arrivals: Annotated[
+        Literal["sequential", "trace"],
+        option("--arrivals", None, "One request after the other, or by timestamps.", REPLAY),
+    ] = "sequential"
+    outputs: Annotated[
+        Literal["none", "length", "recorded"],
+        option("--outputs", None, "What answers put into the cache.", REPLAY),
+    ] = "none"
+    step_cost_tokens: Annotated[
+        int,
+        option(
+            "--step-cost-tokens", "N", "Price of one more prefill step, in prefilled tokens.", REPLAY, min=0
+        ),
+    ] = 128
+    capacity_curve: Annotated[
+        bool, option("--capacity-curve", "", "Replay a range of pool sizes.", REPLAY)
+    ] = False
+    window: Annotated[
+        str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
+    ] = None
+    by_field: Annotated[
+        str | None,
+        option("--by-field", "NAME", "One cache per value: replica, server, tenant.", REPLAY),
+    ] = None
+    replicas: Annotated[int, option("--replicas", "N", "Spread the trace over N servers.", REPLAY, min=1)] = 1
+    route: Annotated[
+        Literal["sticky", "random", "prefix"], option("--route", None, "How requests find a replica.", REPLAY)
+    ] = "sticky"
+    seed: Annotated[int, option("--seed", "N", "Seed of the interval's resampling.", REPLAY)] = 0
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How traces are read."""
+
+    format: Annotated[
+        str, option("--format", "auto|NAME", "Trace format; `kvtune formats` lists them.", INPUT)
+    ] = "auto"
+    max_line_bytes: Annotated[
+        int, option("--max-line-bytes", "N", "Longest line that is read.", INPUT, min=1)
+    ] = 256 * 2**20
+    strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
+    rejects: Annotated[
+        str | None, option("--rejects", "FILE", "Keep rejected lines, with the reason.", INPUT)
+    ] = None
+    workers: Annotated[
+        int | None, option("--workers", "N", "Processes for encoding (default: one a core).", INPUT, min=1)
+    ] = None
+    executor: Annotated[Literal["local", "ray"], option("--executor", None, "Where workers run.", INPUT)] = (
+        "local"
+    )
+    cache_dir: Annotated[
+        str | None, option("--cache-dir", "DIR", "Keep encoded traces here between runs.", INPUT)
+    ] = None
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where reports go. Without any: the terminal report on stdout."""
+
+    json: Annotated[
+        str | None, option("--json", "FILE|-", "The report as JSON; `-` is stdout, alone.", OUTPUT)
+    ] = None
+    html: Annotated[str | None, option("--html", "FILE", "The report as one HTML file.", OUTPUT)] = None
+    md: Annotated[str | None, option("--md", "FILE", "The report as Markdown.", OUTPUT)] = None
+    force: Annotated[bool, option("--force", "", "Overwrite files that exist.", OUTPUT)] = False
+
+
+@dataclass(frozen=True)
+class DetailOptions:
+    """What else goes into the report."""
+
+    per_request: Annotated[
+        bool, option("--per-request", "", "Add a row per request to the JSON.", OUTPUT)
+    ] = False
+    show_text: Annotated[bool, option("--show-text", "", "Show decoded text around divergences.", OUTPUT)] = (
+        False
+    )
+    bin_width: Annotated[
+        int | None, option("--bin-width", "N", "Bin of the histogram, in tokens.", OUTPUT, min=1)
+    ] = None
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """`function` with each parameter that is an option group replaced by the group's options.
+
+    Every command takes `GeneralOptions`; those that ask for them by a parameter `general` are given them.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    asked = dict(inspect.signature(function).parameters)
+    wants_general = "general" in asked
+    if not wants_general:
+        asked["general"] = inspect.Parameter("general", inspect.Parameter.KEYWORD_ONLY)
+        hints["general"] = GeneralOptions
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in asked.values():
+        hint = hints[parameter.name]
+        if not is_dataclass(hint):
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = hint  # type: ignore[assignment]
+        options = get_type_hints(hint, include_extras=True)
+        parameters.extend(
+            inspect.Parameter(
+                item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=options[item.name]
+            )
+            for item in fields(hint)
+        )
+
+    @functools.wraps(function)
+    def command(**values: Any) -> None:
+        grouped = {
+            name: group(**{item.name: values.pop(item.name) for item in fields(group)})
+            for name, group in groups.items()
+        }
+        if not wants_general:
+            del grouped["general"]
+        function(**values, **grouped)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    return command

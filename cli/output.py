@@ -1,0 +1,107 @@
+"""Where results go: stdout for reports, stderr for the rest, files that are whole or not there.
+
+A file is written beside its place and moved there; one that exists is kept unless the user forces it. The
+check comes before the work (`claim_files`), so that nobody waits for a report that cannot be written.
+Knows streams and files; nothing of what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from kvtune.tokenization.errors import UnusableInputError
+
+STDOUT = "-"
+
+
+def claim_files(targets: Iterable[str | None], *, force: bool) -> None:
+    """Refuse, before any work, targets that cannot be written.
+
+    Raises:
+        UnusableInputError: a file exists and `force` is off, a folder is missing, or two targets are one.
+    """
+    seen: set[str] = set()
+    for target in targets:
+        if target is None:
+            continue
+        place = target if target == STDOUT else str(Path(target).resolve())
+        if place in seen:
+            raise UnusableInputError("two outputs go to the same place", where=target)
+        seen.add(place)
+        if target != STDOUT:
+            _check_place(Path(target), force=force)
+
+
+def _check_place(path: Path, *, force: bool) -> None:
+    if path.is_dir():
+        raise UnusableInputError("is a folder", where=str(path), wanted="a file name")
+    if path.exists() and not force:
+        raise UnusableInputError("exists already", where=str(path), way_out="add --force to overwrite it")
+    if not path.parent.is_dir():
+        raise UnusableInputError("is no folder", where=str(path.parent), way_out="make it first")
+
+
+def write_file(target: str, data: bytes, *, force: bool) -> None:
+    """Put `data` at `target`, whole or not at all; `-` is stdout.
+
+    Raises:
+        UnusableInputError: the file exists and `force` is off, or the system refuses.
+    """
+    if target == STDOUT:
+        write_stdout(data.decode())
+        return
+    path = Path(target)
+    _check_place(path, force=force)
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(beside).chmod(0o666 & ~_umask())
+            Path(beside).replace(path)
+        finally:
+            Path(beside).unlink(missing_ok=True)
+    except OSError as error:
+        raise UnusableInputError(f"cannot be written: {error.strerror}", where=target) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_stdout(text: str) -> None:
+    """Print a report. A reader that closes early (`| head`) has what it wanted."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def note(text: str, *, quiet: bool = False) -> None:
+    """One line for the person at the terminal, on stderr."""
+    if not quiet:
+        sys.stderr.write(f"kvtune: {text}\n")
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether to colour what goes to `stream`: terminals only, and never with NO_COLOR or a dumb terminal."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal behind `stream`; 80 where there is none (COLUMNS overrides)."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,164 @@
+"""The report for a terminal: the recommendation first, then what it rests on.
+
+A pure function of the report, the width and whether to colour. Knows no file and no device.
+"""
+
+from __future__ import annotations
+
+from kvtune.analyzers.report import Report
+from kvtune.cli.reporters import content
+from kvtune.cli.reporters.layout import INDENT, Page, sparkline
+from kvtune.cli.reporters.numbers import clean, interval, plural, signed
+
+LEAST_WIDTH = 60
+
+
+def render_terminal(report: Report, *, width: int = 80, colour: bool = False) -> str:
+    """The whole report as text of at most `width` columns (60 at least)."""
+    page = Page(max(width, LEAST_WIDTH), colour)
+    lines = [page.paint(line, "dim") for line in page.paragraph(content.subject(report), first="", rest="")]
+    for section in (
+        _recommendation,
+        _levers,
+        _validation,
+        _sizes,
+        _ends,
+        _candidates,
+        _losses,
+        _families,
+        _capacity,
+        _windows,
+        _provenance,
+    ):
+        lines += section(report, page)
+    return "\n".join(lines) + "\n"
+
+
+def _recommendation(report: Report, page: Page) -> list[str]:
+    advice = report.recommendation
+    strong = ("bold", "green") if advice.action in ("set", "unset") else ("bold",)
+    confidence = f"confidence {advice.confidence}"
+    title = content.headline(report)
+    gap = " " * max(page.width - len(title) - len(confidence), 3)
+    lines = ["", f"{page.paint(title, *strong)}{gap}{page.paint(confidence, 'dim')}", ""]
+    gain = content.gain_sentences(report)
+    lines += page.paragraph(gain) if gain else []
+    lines += page.paragraph(clean(advice.why))
+    if advice.flags:
+        flags = " ".join(clean(flag) for flag in advice.flags)
+        lines += ["", *page.paragraph(f"vllm serve … {flags}", "bold", first="    ", rest="      ")]
+    notes = content.caveats(report)
+    if notes:
+        lines.append("")
+    for note in notes:
+        wrapped = page.paragraph(note, first="  ! ", rest="    ")
+        lines += [wrapped[0].replace("!", page.paint("!", "yellow"), 1), *wrapped[1:]]
+    return lines
+
+
+def _levers(report: Report, page: Page) -> list[str]:
+    if not report.levers:
+        return []
+    lines = page.heading("What else would pay", "each replayed on this trace")
+    for number, lever in enumerate(report.levers, 1):
+        gain = f"{signed(lever.gain_tokens)} tokens ({interval(lever.gain_ci95)})"
+        lines += page.paragraph(f"{number}. {clean(lever.what)}", rest="     ")
+        details = [
+            gain,
+            *(clean(flag) for flag in lever.flags or ()),
+            clean(lever.change or ""),
+            clean(lever.cost),
+        ]
+        lines += page.paragraph(" · ".join(filter(None, details)), "dim", first="     ", rest="     ")
+    return lines
+
+
+def _validation(report: Report, page: Page) -> list[str]:
+    found, table = report.validation, content.validation_table(report)
+    if found is None or table is None:
+        return []
+    verdict = (
+        "execution agrees with the prediction" if found.agrees else "execution DIFFERS from the prediction"
+    )
+    aside = f"{clean(found.rung)} on {clean(found.device)}, {plural(found.runs, 'run')}, {clean(found.clock)} clock"
+    lines = page.heading("Validated", aside) + page.paragraph(verdict.capitalize() + ".") + page.table(table)
+    for difference in found.differences:
+        lines += page.paragraph(clean(difference), first="  ! ", rest="    ")
+    return lines
+
+
+def _sizes(report: Report, page: Page) -> list[str]:
+    lines = page.heading("Sizes")
+    for sentence in content.size_sentences(report):
+        lines += page.paragraph(sentence)
+    return [*lines, *page.table(content.groups_table(report))]
+
+
+def _ends(report: Report, page: Page) -> list[str]:
+    modulo = report.shared.histogram.modulo
+    lines = page.heading(
+        "Where shared prefixes end", f"requests, modulo the scheduler block of {modulo:,} tokens"
+    )
+    bars = content.end_bars(report)
+    lines += page.bars([bar.label for bar in bars], [bar.requests for bar in bars])
+    lines += page.paragraph(content.shared_sentence(report))
+    missed = content.just_missed_sentence(report)
+    lines += page.paragraph(missed) if missed else []
+    table = content.ends_in_table(report)
+    return [*lines, *page.table(table)] if table.rows else lines
+
+
+def _candidates(report: Report, page: Page) -> list[str]:
+    lines = page.heading("Units", "→ recommended  • in force today")
+    lines += page.table(content.candidates_table(report))
+    struck = content.struck_units(report)
+    if struck:
+        lines.append("")
+    for units, reason in struck:
+        lines += page.paragraph(f"{units}  {reason}", "dim", rest=INDENT * 3)
+    return lines
+
+
+def _losses(report: Report, page: Page) -> list[str]:
+    return page.heading("From shared to reused") + page.table(content.losses_table(report))
+
+
+def _families(report: Report, page: Page) -> list[str]:
+    if not report.families:
+        return []
+    lines = page.heading("Families", "requests with the same tools and system prompt")
+    lines += page.table(content.families_table(report))
+    shown = [family for family in report.families if family.histogram is not None]
+    if shown:
+        modulo = report.shared.histogram.modulo
+        lines += ["", *page.paragraph(f"Ends modulo {modulo:,}, from 0 on the left:", "dim")]
+        names = min(max(len(clean(family.name)) for family in shown), 40)
+        for family in shown[: content.MOST_FAMILIES]:
+            assert family.histogram is not None
+            name = clean(family.name)[:names].ljust(names)
+            lines.append(f"{INDENT}{name}  {page.paint(sparkline(family.histogram.counts), 'cyan')}")
+    for family in report.families[: content.MOST_FAMILIES]:
+        for advice in family.advice:
+            lines += page.paragraph(f"{clean(family.name)}: {clean(advice)}", rest=INDENT * 2)
+    return lines
+
+
+def _capacity(report: Report, page: Page) -> list[str]:
+    if not report.capacity:
+        return []
+    return page.heading("Hits against the pool's size") + page.table(content.capacity_table(report))
+
+
+def _windows(report: Report, page: Page) -> list[str]:
+    if not report.windows:
+        return []
+    return page.heading("Over time") + page.table(content.windows_table(report))
+
+
+def _provenance(report: Report, page: Page) -> list[str]:
+    lines = page.heading("Where this comes from")
+    facts = content.provenance(report)
+    names = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        lines += page.paragraph(value, first=f"{INDENT}{name.ljust(names)}  ", rest=" " * (names + 4))
+    return lines
