@@ -1,0 +1,5 @@
+"""`python -m kvtune.cli.schemas`: writes the shipped schemas anew from the structs."""
+
+from kvtune.cli.schemas import main
+
+main()
