@@ -1,0 +1,87 @@
+"""Timestamps of any kind to seconds: ISO 8601, and numbers whose unit is decided once per file.
+
+A time without a zone is UTC. Knows no format; a format may say what unit its numbers have.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kvtune.tokenization.rejects import RecordError, describe
+
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+# Today's epoch time is 1.7e9 s: each unit owns the three decades around its own, anything smaller counts from
+# the trace's start and is in seconds unless the format says otherwise.
+_FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11))
+
+_FRACTION = re.compile(r"([.,]\d+)")
+_ZONE_NAME = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
+
+
+class Moment(NamedTuple):
+    """A time as logged: `value` in `unit`, or in a unit to be decided for the whole file (None)."""
+
+    value: float
+    unit: str | None = None
+    iso: bool = False
+
+
+def moment(value: Any, field: str, unit: str | None = None) -> Moment | None:
+    """Reads a timestamp; None stays None. Raises `RecordError` where it is neither a number nor a time.
+
+    `unit` is what the format says of its plain numbers.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _number(value, field, unit)
+    if isinstance(value, datetime):
+        return Moment((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp(), "s", iso=True)
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            return _number(float(text), field, unit)
+        except ValueError:
+            return Moment(_iso_seconds(text, field), "s", iso=True)
+    raise RecordError("not_a_time", field, found=describe(value), wanted="a number or an ISO 8601 time")
+
+
+def _number(value: float, field: str, unit: str | None) -> Moment:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RecordError("not_a_number", field, found=describe(value), wanted="a finite number")
+    return Moment(number, unit)
+
+
+def _iso_seconds(text: str, field: str) -> float:
+    """Seconds since 1970 of an ISO 8601 time, kept to the microsecond; more digits are rounded."""
+    plain = _ZONE_NAME.sub("+00:00", text)
+    fraction = _FRACTION.search(plain)
+    extra = 0.0
+    if fraction:
+        # datetime keeps six digits; Azure's log has seven.
+        extra = float("0." + fraction.group(1)[1:])
+        plain = plain[: fraction.start()] + plain[fraction.end() :]
+    try:
+        parsed = datetime.fromisoformat(plain)
+    except ValueError:
+        raise RecordError(
+            "not_a_time", field, found=describe(text), wanted="a number or an ISO 8601 time"
+        ) from None
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    return parsed.timestamp() + extra
+
+
+def decide_unit(numbers: Sequence[float]) -> str:
+    """The unit of a file's plain numbers, by the middle one, so that one wild value decides nothing."""
+    middle = abs(sorted(numbers)[len(numbers) // 2])
+    return next((unit for unit, least in _FROM if middle >= least), "s")

@@ -1,0 +1,47 @@
+"""The registry of trace formats: `--format`, its help, `kvtune formats` and the sniffing all come from here."""
+
+from __future__ import annotations
+
+from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.formats import lengths, mooncake, openai_batch, openai_chat, openai_completions
+from kvtune.tokenization.formats.format import Format, Record
+
+AUTO = "auto"
+
+FORMATS: tuple[Format, ...] = (
+    # A record is of the first format that recognises it: the narrow ones come first.
+    openai_batch.FORMAT,
+    mooncake.FORMAT,
+    openai_chat.FORMAT,
+    openai_completions.TOKEN_IDS,
+    openai_completions.COMPLETIONS,
+    lengths.FORMAT,
+    openai_completions.PROMPTS,
+)
+
+_BY_NAME = {one.name: one for one in FORMATS}
+
+
+def format_names() -> list[str]:
+    """What `--format` takes, "auto" first."""
+    return [AUTO, *_BY_NAME]
+
+
+def format_named(name: str) -> Format | None:
+    """The format of that name, None for "auto"; raises `UnusableInputError` for a name that is none."""
+    if name == AUTO:
+        return None
+    if name not in _BY_NAME:
+        raise UnusableInputError(
+            "no such format",
+            field="--format",
+            found=name,
+            wanted=", ".join(format_names()),
+            way_out="see kvtune formats",
+        )
+    return _BY_NAME[name]
+
+
+def recognise(record: Record) -> Format | None:
+    """The format of a record, None where it is of none."""
+    return next((one for one in FORMATS if one.recognises(record)), None)

@@ -1,0 +1,154 @@
+"""Fields that many logs share under several names: id, time, session, server, adapter, salt, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvtune.tokenization.clock import Moment, moment
+from kvtune.tokenization.formats.format import Place, Record
+from kvtune.tokenization.rejects import RecordError, describe
+from kvtune.tokenization.request import Identity, Message
+
+TIMES = (
+    "timestamp",
+    "arrival_time",
+    "arrival",
+    "start_time",
+    "startTime",
+    "created_at",
+    "created",
+    "time",
+    "ts",
+)
+IDS = ("custom_id", "request_id", "id")
+SESSIONS = ("conversation", "conversation_id", "session_id", "session", "chat_id", "thread_id")
+SERVERS = ("api_base", "server", "worker_id", "replica", "backend", "instance_id")
+TENANTS = ("tenant", "tenant_id")
+OUTPUT_LENGTHS = ("output_tokens", "output_length", "completion_tokens")
+
+
+def first(record: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
+    """The first of these fields that is there and not null, with its name; ("", None) if none is."""
+    for name in names:
+        value = record.get(name)
+        if value is not None:
+            return name, value
+    return "", None
+
+
+def dig(record: Any, path: str) -> Any:
+    """The value at a dotted path through objects and lists, None where there is none."""
+    value = record
+    for step in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
+
+
+def text_of(value: Any) -> str | None:
+    """A name as text: strings and whole numbers; anything else is no name."""
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None
+
+
+def name_in(record: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """The first of these fields that holds a name."""
+    for name in names:
+        text = text_of(record.get(name))
+        if text is not None:
+            return text
+    return None
+
+
+def time_of(record: Record, names: Iterable[str] = TIMES, unit: str | None = None) -> Moment | None:
+    """When the request arrived, by the first field of these that is not null."""
+    name, value = first(record, names)
+    return moment(value, name, unit) if name else None
+
+
+def server_of(record: Record, place: Place, names: Iterable[str] = SERVERS) -> str | None:
+    """The replica that served the request: the user's `--by-field`, else a field known to name one."""
+    if place.file.by_field is None:
+        return name_in(record, names)
+    for root in (record, record.get("body"), record.get("metadata")):
+        name = text_of(dig(root, place.file.by_field))
+        if name is not None:
+            return name
+    return None
+
+
+def identity_of(body: Record, record: Record, place: Place, *, tenant: str | None = None) -> Identity:
+    """Model, adapter, salt and tenant, from the request's body and from the record around it."""
+    roots = (body, record) if body is not record else (body,)
+    lora: str | None = None
+    lora_path: str | None = None
+    salt: str | None = None
+    for root in roots:
+        adapter = root.get("lora_request")
+        if isinstance(adapter, dict):
+            lora = lora or name_in(adapter, ("lora_name", "name"))
+            lora_path = lora_path or name_in(adapter, ("lora_path", "lora_local_path", "path"))
+        lora = lora or name_in(root, ("lora", "lora_name", "lora_adapter"))
+        lora_path = lora_path or name_in(root, ("lora_path",))
+        salt = salt or name_in(root, ("cache_salt",))
+        tenant = tenant or name_in(root, TENANTS)
+    model = name_in(body, ("model",)) or name_in(record, ("model",)) or ""
+    return place.file.shared(Identity(model, lora, lora_path, salt, tenant))
+
+
+def whole_number(record: Mapping[str, Any], names: Iterable[str], *, least: int = 0) -> int | None:
+    """A count of tokens or the like; None where absent; raises `RecordError` where it is no whole number."""
+    name, value = first(record, names)
+    if not name:
+        return None
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise RecordError("not_a_number", name, found=describe(value), wanted="a whole number") from None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        reason = "not_a_number" if isinstance(value, float) else "wrong_type"
+        raise RecordError(reason, name, found=describe(value), wanted="a whole number")
+    if value < least:
+        raise RecordError("not_a_number", name, found=str(value), wanted=f"at least {least}")
+    return value
+
+
+def output_of(response: Any) -> tuple[Message | str | list[int] | None, int | None]:
+    """The answer and its length in tokens, from any shape in which OpenAI-like logs keep it; never refuses."""
+    if isinstance(response, str):
+        return response or None, None
+    if not isinstance(response, dict):
+        return None, None
+    body = response.get("body")
+    if isinstance(body, dict):
+        return output_of(body)
+    _, length = first(usage_of(response), ("completion_tokens", "output_tokens"))
+    tokens = length if isinstance(length, int) and not isinstance(length, bool) and length >= 0 else None
+    choice = dig(response, "choices.0")
+    if isinstance(choice, dict):
+        message = choice.get("message")
+        if isinstance(message, dict):
+            return message, tokens
+        text = choice.get("text")
+        return (text if isinstance(text, str) else None), tokens
+    if response.get("role") == "assistant":
+        return response, tokens
+    text = response.get("text")
+    return (text if isinstance(text, str) else None), tokens
+
+
+def usage_of(response: Record) -> Record:
+    """The usage block of a response, empty where there is none."""
+    usage = response.get("usage")
+    return usage if isinstance(usage, dict) else {}

@@ -1,0 +1,223 @@
+"""A whole trace: files to requests in replay order, and an account of all that was and was not used.
+
+Files are read one after another and line by line; what cannot be used is rejected by name and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from kvtune.tokenization.clock import Moment
+from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
+from kvtune.tokenization.formats import format_named, recognise
+from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
+from kvtune.tokenization.ordering import count_reordered, in_replay_order, number_duplicates, settle_times
+from kvtune.tokenization.records import records_of
+from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
+from kvtune.tokenization.request import Request
+from kvtune.tokenization.sources import Progress, Source, combined_digest
+from kvtune.tokenization.strict_json import StrictDecoder
+
+MAX_LINE_BYTES = 256 << 20
+
+
+@dataclass
+class TraceStats:
+    """What is known of a trace beside its requests.
+
+    Attributes:
+        files: names as given.
+        sha256: over the raw bytes: the file's own for one file, else over the files' digests in order.
+        formats: name of each format that gave requests -> how many.
+        rejected_by: reason (see `rejects.REASONS`) -> rejected records.
+        reordered: requests that stood in their file after one that arrived later.
+        duplicate_ids: requests whose id was taken; they got a number.
+        duplicate_keys: JSON keys that lost to a later one of the same name.
+        timestamp_units: file -> unit of its numbers ("s", "ms", "us", "ns"), "ISO 8601", or None without times.
+        notes: caveats, each one sentence.
+    """
+
+    files: list[str] = field(default_factory=list)
+    sha256: str = ""
+    formats: dict[str, int] = field(default_factory=dict)
+    rejected_by: dict[str, int] = field(default_factory=dict)
+    reordered: int = 0
+    duplicate_ids: int = 0
+    duplicate_keys: int = 0
+    timestamp_units: dict[str, str | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> int:
+        """How many records were rejected."""
+        return sum(self.rejected_by.values())
+
+    @property
+    def format(self) -> str:
+        """The formats' names, most requests first, joined by "+"."""
+        return "+".join(sorted(self.formats, key=lambda name: (-self.formats[name], name)))
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """Requests in replay order, and the account."""
+
+    requests: list[Request]
+    stats: TraceStats
+
+
+def read_trace(
+    paths: Sequence[str],
+    *,
+    format: str = "auto",
+    max_line_bytes: int = MAX_LINE_BYTES,
+    by_field: str | None = None,
+    on_reject: OnReject | None = None,
+    progress: Progress | None = None,
+    stdin: BinaryIO | None = None,
+) -> ReadResult:
+    """Reads trace files ("-" is stdin) of any known format.
+
+    Args:
+        paths: in argument order, which decides where times do not.
+        format: a name of `kvtune.tokenization.formats`, or "auto": each record by its own look.
+        max_line_bytes: longer lines are rejected unread.
+        by_field: dotted path of the field that names a request's server.
+        on_reject: called for each rejected record, in file order.
+        progress: called with raw bytes read and the size of the file that is being read.
+        stdin: read in place of the process's own.
+
+    Raises:
+        UnusableInputError: a file that cannot be opened or is no text, or a format or field that is not there.
+        NoUsableRequestError: nothing in the files says anything about prefixes.
+    """
+    reader = _TraceReader(format_named(format), max_line_bytes, by_field, on_reject)
+    for name in paths:
+        reader.read_file(Source(name, stdin=stdin, progress=progress))
+    return reader.result()
+
+
+class _TraceReader:
+    def __init__(
+        self, wanted: Format | None, max_line_bytes: int, by_field: str | None, on_reject: OnReject | None
+    ) -> None:
+        self._wanted = wanted
+        self._limit = max_line_bytes
+        self._by_field = by_field
+        self._on_reject = on_reject
+        self._decoder = StrictDecoder()
+        self._digests: list[bytes] = []
+        self._files: list[list[Request]] = []
+        self._notes: dict[str, int] = {}
+        self._stats = TraceStats()
+
+    def read_file(self, source: Source) -> None:
+        """Reads one file to its end, or to where it breaks."""
+        state = FileState(source.name, self._by_field)
+        requests: list[Request] = []
+        times: list[Moment | None] = []
+        for where, value, pieces in records_of(source, self._decoder, self._limit):
+            try:
+                if isinstance(value, RecordError):
+                    raise value
+                for draft in self._read_record(value, Place(where, state)):
+                    requests.append(draft.request)
+                    times.append(draft.time)
+            except RecordError as error:
+                self._reject(error.at(where, pieces))
+        stats = self._stats
+        stats.files.append(source.name)
+        stats.timestamp_units[source.name] = settle_times(requests, times)
+        stats.reordered += count_reordered(requests)
+        self._files.append(requests)
+        self._digests.append(source.digest)
+        for sentence, records in state.notes.items():
+            self._notes[sentence] = self._notes.get(sentence, 0) + records
+
+    def _read_record(self, record: Record, place: Place) -> list[Draft]:
+        """All of a record's requests, or none: a record that is bad in part is rejected whole."""
+        known = self._wanted or recognise(record)
+        if known is None:
+            raise RecordError(
+                "unknown_format", None, found=_shape(record), wanted="a format that kvtune formats lists"
+            )
+        if self._wanted and not known.recognises(record):
+            raise RecordError(
+                "wrong_format", None, found=_shape(record), wanted=f"{known.name}: {known.recognised_by}"
+            )
+        if known.read is None:
+            raise RecordError(
+                "lengths_only", None, found=_shape(record), wanted="prompts, token ids or block hashes"
+            )
+        drafts = list(known.read(record, place))
+        self._stats.formats[known.name] = self._stats.formats.get(known.name, 0) + len(drafts)
+        return drafts
+
+    def _reject(self, rejection: Rejection) -> None:
+        counts = self._stats.rejected_by
+        counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+        if self._on_reject:
+            self._on_reject(rejection)
+
+    def result(self) -> ReadResult:
+        """Everything in replay order; raises `NoUsableRequestError` where there is nothing."""
+        stats = self._stats
+        requests = in_replay_order(self._files)
+        if not requests:
+            raise _nothing_usable(stats)
+        if self._by_field and not any(request.server for request in requests):
+            raise UnusableInputError(
+                "no request has this field",
+                field="--by-field",
+                found=self._by_field,
+                wanted="a field of the trace",
+            )
+        stats.sha256 = combined_digest(self._digests)
+        stats.duplicate_ids = number_duplicates(requests)
+        stats.duplicate_keys = self._decoder.duplicate_keys
+        stats.notes = _caveats(stats, self._files, self._notes)
+        return ReadResult(requests, stats)
+
+
+def _shape(record: Record) -> str:
+    """A record by its field names, which are not content."""
+    names = [name for name in record if name.isidentifier()][:6]
+    return f"fields {', '.join(names)}" if names else "an object without known fields"
+
+
+def _nothing_usable(stats: TraceStats) -> NoUsableRequestError:
+    where = ", ".join(stats.files)
+    if stats.rejected_by.get("lengths_only"):
+        return NoUsableRequestError(
+            "the trace has lengths only, which say nothing about prefixes",
+            where=where,
+            found=f"{stats.rejected_by['lengths_only']} records of lengths",
+            wanted="prompts, token ids or block hashes",
+            way_out="log the requests themselves (docs/getting-a-trace.md)",
+        )
+    counts = ", ".join(f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items()))
+    return NoUsableRequestError(
+        "no usable request in the trace",
+        where=where,
+        found=counts or "an empty file",
+        wanted="records of a known format",
+        way_out="kvtune formats lists them",
+    )
+
+
+def _caveats(stats: TraceStats, files: Sequence[Sequence[Request]], notes: dict[str, int]) -> list[str]:
+    sentences = [f"{sentence} ({count} records)." for sentence, count in notes.items()]
+    for name, unit in stats.timestamp_units.items():
+        if unit not in (None, "ISO 8601"):
+            sentences.append(f"Times in {name} are read as {_UNIT_NAMES[str(unit)]}.")
+    timed = [
+        unit is not None for unit, file in zip(stats.timestamp_units.values(), files, strict=False) if file
+    ]
+    if any(timed) and not all(timed):
+        sentences.append("Some files have no times: the files follow one another in argument order.")
+    return sentences
+
+
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}

@@ -1,0 +1,273 @@
+"""Opening a trace: path or stdin, gzip and zstd by content, byte-order marks, UTF-16, and a digest of the raw bytes.
+
+Gives UTF-8 in chunks of bounded size, whatever the file does; knows nothing of lines, JSON and formats.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+from kvtune.tokenization.errors import UnusableInputError
+
+STDIN = "-"
+CHUNK_BYTES = 1 << 20
+_ZSTD_PIECE_BYTES = 2048  # 2 KiB of zstd expand to 64 MiB at the very most
+_FREE_BYTES = 64 << 20  # below this much output no ratio is suspicious
+_MOST_EXPANSION = {"gzip": 500, "zstd": 1000}  # chat logs reach about 200 with a long window
+
+_UNREADABLE = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ\x00", "xz data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+)
+
+Progress = Callable[[int, int | None], None]
+"""Called with the raw bytes read so far and the file's size (None for stdin)."""
+
+
+class BrokenStreamError(Exception):
+    """The compressed stream ends or breaks here; what came before is good."""
+
+    def __init__(self, reason: str, found: str, wanted: str) -> None:
+        self.reason = reason
+        self.found = found
+        self.wanted = wanted
+        super().__init__(reason)
+
+
+class Source:
+    """One trace file, read once from front to end.
+
+    Attributes:
+        name: the path as given, or "-".
+        compression: "gzip", "zstd" or None, known once reading began.
+        encoding: "utf-8", "utf-16" or "utf-32", known once reading began.
+        raw_bytes: bytes read so far, as they are stored.
+    """
+
+    def __init__(self, name: str, *, stdin: BinaryIO | None = None, progress: Progress | None = None) -> None:
+        self.name = name
+        self.compression: str | None = None
+        self.encoding = "utf-8"
+        self.raw_bytes = 0
+        self._digest = hashlib.sha256()
+        self._stdin = stdin
+        self._progress = progress
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 over the raw bytes read; the file's once `chunks` is exhausted."""
+        return self._digest.digest()
+
+    def chunks(self) -> Iterator[bytes]:
+        """UTF-8 text in chunks; raises `BrokenStreamError` where compressed data ends too early or is absurd.
+
+        Raises `UnusableInputError` where the file cannot be opened or is of a kind that is not read.
+        """
+        return _to_utf8(self._decompressed(), self)
+
+    def _decompressed(self) -> Iterator[bytes]:
+        raw = self._raw()
+        head = b""
+        for chunk in raw:
+            head += chunk
+            if len(head) >= 16:
+                break
+        self._refuse_archives(head)
+        pieces = _chain(head, raw)
+        if head.startswith(b"\x1f\x8b"):
+            self.compression = "gzip"
+            return self._measured(_gunzip(pieces))
+        if head.startswith(b"\x28\xb5\x2f\xfd"):
+            self.compression = "zstd"
+            return self._measured(_unzstd(pieces))
+        return pieces
+
+    def _refuse_archives(self, head: bytes) -> None:
+        for magic, what in _UNREADABLE:
+            if head.startswith(magic):
+                raise UnusableInputError(
+                    "not a trace file",
+                    where=self.name,
+                    found=what,
+                    wanted="text, gzip, zstd or Parquet",
+                    way_out="unpack or export it first",
+                )
+
+    def _measured(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Passes chunks on until the file expands beyond all measure."""
+        total = 0
+        most = _MOST_EXPANSION[self.compression or "gzip"]
+        for chunk in chunks:
+            total += len(chunk)
+            if total > _FREE_BYTES and total > most * self.raw_bytes:
+                raise BrokenStreamError(
+                    "decompression_bomb",
+                    f"{total >> 20} MiB out of {self.raw_bytes} bytes",
+                    f"at most {most} times the compressed size",
+                )
+            yield chunk
+
+    def _raw(self) -> Iterator[bytes]:
+        try:
+            opened, size = self._open()
+            with opened as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    self.raw_bytes += len(chunk)
+                    self._digest.update(chunk)
+                    yield chunk
+                    if self._progress:
+                        self._progress(self.raw_bytes, size)
+        except OSError as error:
+            raise UnusableInputError(
+                "cannot be read",
+                where=self.name,
+                found=error.strerror or type(error).__name__,
+                wanted="a readable file",
+            ) from error
+
+    def _open(self) -> tuple[AbstractContextManager[BinaryIO], int | None]:
+        if self.name == STDIN:
+            return nullcontext(self._stdin or sys.stdin.buffer), None
+        path = Path(self.name)
+        if path.is_dir():
+            raise UnusableInputError(
+                "is a folder", where=self.name, wanted="a trace file", way_out="name the files in it"
+            )
+        return path.open("rb", buffering=0), path.stat().st_size
+
+
+def combined_digest(digests: Sequence[bytes]) -> str:
+    """One hex digest for a trace: the file's own SHA-256 where there is one file, else that of the digests in order."""
+    if len(digests) == 1:
+        return digests[0].hex()
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def digest_of_files(names: Iterable[str]) -> str:
+    """The digest that reading these files would give, without reading them as a trace."""
+    digests = []
+    for name in names:
+        source = Source(name)
+        for _ in source._raw():
+            pass
+        digests.append(source.digest)
+    return combined_digest(digests)
+
+
+def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from rest
+
+
+def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """All members of a gzip file; zero padding after the last is let pass."""
+    inflate = zlib.decompressobj(wbits=31)
+    started = False
+    for piece in raw:
+        data = piece
+        while data:
+            if not started:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+            started = True
+            try:
+                out = inflate.decompress(data, CHUNK_BYTES)
+            except zlib.error as error:
+                raise BrokenStreamError("corrupt_compression", "damaged gzip data", "valid gzip") from error
+            if out:
+                yield out
+            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if inflate.eof:
+                inflate = zlib.decompressobj(wbits=31)
+                started = False
+    if started:
+        raise BrokenStreamError(
+            "truncated_gzip", "the end of the file inside a gzip stream", "a whole gzip file"
+        )
+
+
+def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor()
+    frame = decompressor.decompressobj()
+    started = False
+    buffer = io.BytesIO()
+    for piece in raw:
+        data = piece
+        while data:
+            started = True
+            head, data = data[:_ZSTD_PIECE_BYTES], data[_ZSTD_PIECE_BYTES:]
+            try:
+                buffer.write(frame.decompress(head))
+            except zstandard.ZstdError as error:
+                yield buffer.getvalue()
+                raise BrokenStreamError("corrupt_compression", "damaged zstd data", "valid zstd") from error
+            if frame.eof:
+                data = frame.unused_data + data
+                frame = decompressor.decompressobj()
+                started = False
+            if buffer.tell() >= CHUNK_BYTES:
+                yield buffer.getvalue()
+                buffer = io.BytesIO()
+    if buffer.tell():
+        yield buffer.getvalue()
+    if started:
+        raise BrokenStreamError(
+            "truncated_gzip", "the end of the file inside a zstd stream", "a whole zstd file"
+        )
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _to_utf8(chunks: Iterator[bytes], source: Source) -> Iterator[bytes]:
+    """Drops a byte-order mark; recodes UTF-16 and UTF-32 that carry one.
+
+    What those cannot decode becomes bytes that are no UTF-8, so the line that holds them is rejected by name.
+    """
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= 4:
+            break
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            source.encoding = encoding
+            if encoding == "utf-8":
+                head = head[len(mark) :]
+            break
+    if source.encoding == "utf-8":
+        yield from _chain(head, chunks)
+        return
+    decoder = codecs.getincrementaldecoder(source.encoding)("surrogatepass")
+    for chunk in _chain(head, chunks):
+        yield _recode(decoder, chunk, final=False)
+    yield _recode(decoder, b"", final=True)
+
+
+def _recode(decoder: codecs.IncrementalDecoder, chunk: bytes, *, final: bool) -> bytes:
+    try:
+        return decoder.decode(chunk, final).encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        decoder.reset()
+        return b"\xff"
