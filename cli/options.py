@@ -63,6 +63,11 @@ Version = Annotated[
     ),
 ]
 
+JsonTarget = Annotated[
+    str | None, option("--json", "FILE|-", "The report as JSON; `-` is stdout, alone.", OUTPUT)
+]
+Force = Annotated[bool, option("--force", "", "Overwrite files that exist.", OUTPUT)]
+
 
 @dataclass(frozen=True)
 class GeneralOptions:
@@ -243,12 +248,10 @@ class InputOptions:
 class OutputOptions:
     """Where reports go. Without any: the terminal report on stdout."""
 
-    json: Annotated[
-        str | None, option("--json", "FILE|-", "The report as JSON; `-` is stdout, alone.", OUTPUT)
-    ] = None
+    json: JsonTarget = None
     html: Annotated[str | None, option("--html", "FILE", "The report as one HTML file.", OUTPUT)] = None
-    md: Annotated[str | None, option("--md", "FILE", "The report as Markdown.", OUTPUT)] = None
-    force: Annotated[bool, option("--force", "", "Overwrite files that exist.", OUTPUT)] = False
+    md: Annotated[str | None, option("--md", "FILE|-", "The report as Markdown.", OUTPUT)] = None
+    force: Force = False
 
 
 @dataclass(frozen=True)

@@ -268,14 +268,14 @@ def _units(units: Sequence[int], most: int = 8) -> str:
     return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
 
 
-_LIMITS = (
-    ("granularity", "below the grid's granularity"),
-    ("window", "outside a window"),
-    ("no_recurrent_state", "no recurrent state kept there"),
-    ("evicted", "evicted before"),
-    ("in_flight", "still being computed"),
-    ("speculative_drop", "dropped for the drafter"),
-)
+LIMIT_WORDS = {
+    "granularity": "below the grid's granularity",
+    "window": "outside a window",
+    "no_recurrent_state": "no recurrent state kept there",
+    "evicted": "evicted before",
+    "in_flight": "still being computed",
+    "speculative_drop": "dropped for the drafter",
+}
 
 
 def losses_table(report: Report) -> Table:
@@ -291,7 +291,7 @@ def losses_table(report: Report) -> Table:
         ("shared with earlier requests", *[count(report.shared.tokens) for _ in sides])
     ]
     roles: list[Role] = ["total"]
-    for name, words in _LIMITS:
+    for name, words in LIMIT_WORDS.items():
         lost = [getattr(side, name) for side in sides]
         if any(lost):
             rows.append((words, *[signed(-tokens) for tokens in lost]))

@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent
 
 DOCUMENTS = {
     "kvtune.report/1": ("kvtune.analyzers.report", "Report"),
+    "kvtune.compare/1": ("kvtune.analyzers.compare", "Comparison"),
 }
 """Schema name of a document -> module and struct."""
 

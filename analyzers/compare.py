@@ -1,0 +1,150 @@
+"""What moved between two reports: another trace, another release or other settings of one server.
+
+Rates are fractions of each report's own prompt tokens, so that traces of different length can be compared. Knows
+reports; neither files nor how a comparison is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kvtune.analyzers.report import Losses, Report
+
+SCHEMA: Literal["kvtune.compare/1"] = "kvtune.compare/1"
+
+LIMITS = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two reports. Hits are with the unit in force, `best_` with the recommended one."""
+
+    command: str
+    trace_sha256: str
+    engine_version: str
+    requests: int
+    prompt_tokens: int
+    shared_tokens: int
+    current_unit: int
+    hit_tokens: int
+    token_hit_rate: float
+    recommended_unit: int
+    best_hit_tokens: int
+    best_token_hit_rate: float
+
+
+class LossChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit's share of the prompt tokens, with the unit in force."""
+
+    limit: str
+    base_rate: float
+    new_rate: float
+
+
+class FamilyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The token hit rate of a family with the unit in force; None on the side that lacks it."""
+
+    name: str
+    base_token_hit_rate: float | None
+    new_token_hit_rate: float | None
+
+
+class LeverChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lever would recover, in tokens; None on the side that lacks it."""
+
+    kind: str
+    what: str
+    base_gain_tokens: int | None
+    new_gain_tokens: int | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`worse_fraction`: how much of the base's token hit rate is lost (negative: gained)."""
+
+    schema: Literal["kvtune.compare/1"] = SCHEMA
+    base: Side
+    new: Side
+    same_trace: bool
+    worse_fraction: float
+    losses: tuple[LossChange, ...]
+    families: tuple[FamilyChange, ...]
+    levers: tuple[LeverChange, ...]
+
+
+def compare_reports(base: Report, new: Report) -> Comparison:
+    """Set two reports side by side."""
+    sides = _side(base), _side(new)
+    before, after = sides[0].token_hit_rate, sides[1].token_hit_rate
+    return Comparison(
+        base=sides[0],
+        new=sides[1],
+        same_trace=base.trace.sha256 == new.trace.sha256,
+        worse_fraction=(before - after) / before if before else 0.0,
+        losses=tuple(
+            LossChange(limit=name, base_rate=_lost(base, name), new_rate=_lost(new, name)) for name in LIMITS
+        ),
+        families=_families(base, new),
+        levers=_levers(base, new),
+    )
+
+
+def _side(report: Report) -> Side:
+    prompt_tokens = report.trace.prompt_tokens
+
+    def rate(losses: Losses) -> float:
+        return losses.hit_tokens / prompt_tokens if prompt_tokens else 0.0
+
+    current, recommended = report.losses.current, report.losses.recommended
+    return Side(
+        command=report.command,
+        trace_sha256=report.trace.sha256,
+        engine_version=report.engine.version,
+        requests=report.trace.requests,
+        prompt_tokens=prompt_tokens,
+        shared_tokens=report.shared.tokens,
+        current_unit=report.recommendation.current_unit,
+        hit_tokens=current.hit_tokens,
+        token_hit_rate=rate(current),
+        recommended_unit=report.recommendation.unit,
+        best_hit_tokens=recommended.hit_tokens,
+        best_token_hit_rate=rate(recommended),
+    )
+
+
+def _lost(report: Report, limit: str) -> float:
+    lost: int = getattr(report.losses.current, limit)
+    return lost / report.trace.prompt_tokens if report.trace.prompt_tokens else 0.0
+
+
+def _families(base: Report, new: Report) -> tuple[FamilyChange, ...]:
+    rates = [_family_rates(report) for report in (base, new)]
+    weight = {family.name: family.prompt_tokens for report in (new, base) for family in report.families}
+    return tuple(
+        FamilyChange(name=name, base_token_hit_rate=rates[0].get(name), new_token_hit_rate=rates[1].get(name))
+        for name in sorted(weight, key=lambda name: (-weight[name], name))
+    )
+
+
+def _family_rates(report: Report) -> dict[str, float]:
+    unit = report.recommendation.current_unit
+    return {
+        family.name: family.engine_hit_tokens[unit] / family.prompt_tokens
+        for family in report.families
+        if unit in family.engine_hit_tokens and family.prompt_tokens
+    }
+
+
+def _levers(base: Report, new: Report) -> tuple[LeverChange, ...]:
+    gains = [
+        {(lever.kind, lever.what): lever.gain_tokens for lever in report.levers} for report in (base, new)
+    ]
+    return tuple(
+        LeverChange(
+            kind=kind,
+            what=what,
+            base_gain_tokens=gains[0].get((kind, what)),
+            new_gain_tokens=gains[1].get((kind, what)),
+        )
+        for kind, what in dict.fromkeys([*gains[1], *gains[0]])
+    )
