@@ -43,7 +43,7 @@ def render_html(report: Report) -> str:
                 histogram_chart(family.histogram, unit, f"Ends in family {clean(family.name)}"),
             )
             for family in report.families
-            if family.histogram is not None
+            if family.histogram is not None and len(report.families) > 1
         ],
         units=units_chart(report.candidates, unit, report.recommendation.current_unit),
         waterfalls=[
