@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvtune.analyzers.report import Verdict
+from kvtune.analyzers.histogram import histogram_of_ends
+from kvtune.analyzers.report import Family, Histogram, Verdict
 from kvtune.tokenization.trace import Int64, TokenTrace
 
 ALL = "all"
+LARGE_FAMILIES = 6
+"""Families that get a histogram of their own."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,58 @@ def typical_end(family: RequestFamily, shared: Int64) -> int:
     ends = shared[family.members]
     ends = ends[ends > 0]
     return int(np.median(ends)) if len(ends) else 0
+
+
+def family_rows(
+    trace: TokenTrace,
+    shared: Int64,
+    hits: Mapping[int, Int64],
+    *,
+    recommended: int,
+    losses: Mapping[str, Int64],
+    minimum_shared: int,
+    modulo: int,
+    bin_width: int | None,
+) -> tuple[Family, ...]:
+    """One row per family, the largest first.
+
+    Args:
+        shared: int64[R]; hits: int64[R] by grid; losses: of the recommended grid; modulo: the scheduler block.
+    """
+    families = find_families(trace)
+    rows = []
+    for rank, family in enumerate(families):
+        members = family.members
+        verdict = verdict_of(family, shared, hits[recommended], minimum_shared, losses)
+        ends = histogram_of_ends(shared[members], modulo, bin_width)
+        rows.append(
+            Family(
+                name=family.name,
+                requests=len(members),
+                prompt_tokens=int(trace.prompt_tokens[members].sum()),
+                shared_tokens=int(shared[members].sum()),
+                typical_end=typical_end(family, shared),
+                engine_hit_tokens={grid: int(tokens[members].sum()) for grid, tokens in hits.items()},
+                verdict=verdict,
+                advice=_advice(verdict, int(shared[members].max()), minimum_shared),
+                histogram=Histogram(modulo=ends.modulo, bin_width=ends.bin_width, counts=ends.counts)
+                if rank < LARGE_FAMILIES and len(families) > 1
+                else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _advice(verdict: Verdict, longest: int, minimum_shared: int) -> tuple[str, ...]:
+    if verdict == "no_sharing":
+        return ("its prompts share nothing: no cache setting helps it",)
+    if verdict == "below_floor":
+        return (
+            f"its prompts share at most {longest:,} tokens; prompts that part later can resume from "
+            f"{minimum_shared:,} on: send the shared head once on its own, or lengthen it",
+        )
+    if verdict == "not_kept":
+        return ("most of what it shares ends where no state was kept: send the shared head once on its own",)
+    if verdict == "evicted":
+        return ("its states are evicted before they are needed again: a larger pool would reuse more",)
+    return ()

@@ -64,9 +64,7 @@ def _headline(choice: Choice, current: Outcome, best: Outcome, setting: Setting)
         )
     before, after = int(current.hit_tokens.sum()), int(best.hit_tokens.sum())
     more = f"{(after - before) / before:.1%} more than" if before else "where none is reused with"
-    steps = int((best.prefill_steps - current.prefill_steps).sum())
-    cost = f"{steps:,} extra prefill steps" if steps >= 0 else f"{-steps:,} prefill steps fewer"
-    return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}, for {cost}."
+    return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}."
 
 
 def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Setting) -> list[str]:

@@ -1,0 +1,52 @@
+"""What the user asked an analysis to do, apart from the server's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
+from kvtune.analyzers.shared import Outputs
+
+Arrivals = Literal["sequential", "trace"]
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions:
+    """How to analyze.
+
+    Attributes:
+        units: units to list and replay besides the current and the default one; None is `auto`.
+        step_cost_tokens: what one more prefill step costs, in prefilled tokens.
+        bin_width: of the histogram, tokens; None picks one.
+        window_s: length of the slices of time for which the best unit is shown; None shows none.
+        capacity_curve: replay a ladder of pool sizes as well.
+        per_request: list every request.
+        seed: of the interval's resampling.
+    """
+
+    units: tuple[int, ...] | None = None
+    arrivals: Arrivals = "sequential"
+    outputs: Outputs = "none"
+    step_cost_tokens: int = 128
+    bin_width: int | None = None
+    window_s: float | None = None
+    capacity_curve: bool = False
+    per_request: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where everything came from, for the report: filled by the caller, who alone knows files and flags.
+
+    `assumed` are the caveats for defaults that nobody stated and that matter.
+    """
+
+    kvtune_version: str
+    command: str
+    created: str
+    trace: TraceInfo
+    tokenizer: TokenizerInfo
+    size_source: SizeSource
+    assumed: tuple[str, ...] = ()

@@ -1,0 +1,233 @@
+"""The main job in one call: a `TokenTrace` and a server's settings in, a `Report` out.
+
+    shared prefixes -> candidates -> replay per unit -> choice -> losses, families -> Report
+
+Each step stands in its own file; here they are only put in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from kvtune.analyzers.advice import recommendation
+from kvtune.analyzers.capacity import capacity_curve, ladder
+from kvtune.analyzers.families import family_rows
+from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.losses import losses_by_request
+from kvtune.analyzers.options import AnalyzeOptions, Provenance
+from kvtune.analyzers.prefix_tree import build_prefix_tree
+from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.recommend import Choice, Outcome, choose
+from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.report import CapacityPoint, LossesBySetting, Measured, Refused, ReplayInfo, Report
+from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
+from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
+from kvtune.analyzers.sessions import find_sessions
+from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
+from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
+from kvtune.analyzers.why import Setting, explain_choice
+from kvtune.analyzers.windows import gain_by_window
+from kvtune.tokenization.errors import NoUsableRequestError
+from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything found, before it is put into rows.
+
+    `setting` speaks of grids: its units are the effective ones of the unit in force and of the default.
+    """
+
+    trace: TokenTrace
+    config: EngineConfig
+    options: AnalyzeOptions
+    sizes: ResolvedSizes
+    caveats: tuple[str, ...]
+    shared: SharedPrefixes
+    sessions: Int32
+    candidates: tuple[UnitCandidate, ...]
+    sweep: Sweep
+    outcomes: list[Outcome]
+    setting: Setting
+    choice: Choice
+
+    def result_on(self, grid: int) -> ReplayResult:
+        """The replay whose hits land on `grid`."""
+        row = next(row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None)
+        result = self.sweep.of(row)
+        assert result is not None
+        return result
+
+
+def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progress: Progress) -> Analysis:
+    """Shared prefixes, candidates, replays and the choice.
+
+    Raises:
+        EngineRefusal: the server would not start with the settings in force (`config.match_unit` included).
+        NoUsableRequestError: the trace is empty.
+    """
+    if not len(trace):
+        raise NoUsableRequestError("the trace holds no usable request")
+    selected = profile_for(config.version)
+    sizes = resolve_sizes(config, selected.profile)
+    candidates = unit_candidates(config, selected.profile, options.units)
+    progress("shared prefixes", 0, 1)
+    shared = find_shared_prefixes(trace, options.outputs)
+    sessions = find_sessions(trace, shared)
+    progress("shared prefixes", 1, 1)
+    sweep = sweep_units(
+        config,
+        replay_input(trace, shared),
+        candidates,
+        default_unit=default_match_unit(config),
+        arrivals=options.arrivals,
+        progress=progress,
+    )
+    outcomes = sweep.outcomes(candidates)
+    grid = {row.unit: row.effective_unit for row in candidates}
+    setting = Setting(
+        prompt_tokens=trace.prompt_tokens,
+        repeated=_repeated(trace),
+        current_unit=grid[sweep.current_unit],
+        default_unit=grid[sweep.default_unit],
+        scheduler_block_size=sizes.scheduler_block_size,
+        step_cost=options.step_cost_tokens,
+        has_recurrent_state=any(group.kind == "mamba" for group in config.groups),
+    )
+    choice = choose(
+        outcomes,
+        current_unit=setting.current_unit,
+        default_unit=setting.default_unit,
+        step_cost=options.step_cost_tokens,
+        sessions=sessions,
+        seed=options.seed,
+    )
+    caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
+    return Analysis(
+        trace, config, options, sizes, caveats, shared, sessions, candidates, sweep, outcomes, setting, choice
+    )
+
+
+def analyze(
+    trace: TokenTrace,
+    config: EngineConfig,
+    options: AnalyzeOptions,
+    provenance: Provenance,
+    progress: Progress = lambda stage, done, total: None,
+) -> Report:
+    """Find the match unit that this trace wants on this server. The caller completes `measured`.
+
+    Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
+    """
+    found = find(trace, config, options, progress)
+    sizes, inputs = found.sizes, replay_input(trace, found.shared)
+    today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
+    losses_today = losses_by_request(config, inputs, found.shared, today, grid=found.setting.current_unit)
+    losses_then = losses_by_request(config, inputs, found.shared, then, grid=found.choice.unit)
+    shared = found.shared.shared
+    return Report(
+        kvtune_version=provenance.kvtune_version,
+        command=provenance.command,
+        measured=_measured(found, provenance.created),
+        trace=msgspec.structs.replace(
+            provenance.trace, sessions=int(found.sessions.max()) + 1, retokenised_outputs=trace.retokenised_outputs
+        ),
+        tokenizer=provenance.tokenizer,
+        engine=engine_info(config, sizes, found.sweep, provenance.size_source),
+        replay=ReplayInfo(
+            arrivals=options.arrivals,
+            outputs=options.outputs,
+            scheduling=config.scheduling,
+            step_cost_tokens=options.step_cost_tokens,
+            refused=tuple(Refused(id=trace.ids[index], blocks_needed=needed) for index, needed in today.refused),
+        ),
+        shared=shared_info(trace, shared, sizes.scheduler_block_size, options.bin_width),
+        candidates=candidate_rows(
+            found.candidates,
+            found.sweep,
+            shared=shared,
+            prompt_tokens=trace.prompt_tokens,
+            sessions=found.sessions,
+            step_cost=options.step_cost_tokens,
+            seed=options.seed,
+        ),
+        losses=LossesBySetting(
+            current=losses_row(found.setting.current_unit, today, losses_today),
+            recommended=losses_row(found.choice.unit, then, losses_then),
+        ),
+        families=family_rows(
+            trace,
+            shared,
+            {outcome.unit: outcome.hit_tokens for outcome in found.outcomes},
+            recommended=found.choice.unit,
+            losses=losses_then,
+            minimum_shared=minimum_shared_prefix(config),
+            modulo=sizes.scheduler_block_size,
+            bin_width=options.bin_width,
+        ),
+        capacity=_capacity(found, inputs, progress) if options.capacity_curve else (),
+        windows=gain_by_window(
+            trace.arrival,
+            found.outcomes,
+            next(outcome for outcome in found.outcomes if outcome.unit == found.setting.current_unit),
+            step_cost=options.step_cost_tokens,
+            window_s=options.window_s,
+        )
+        if options.window_s
+        else (),
+        recommendation=recommendation(
+            found.choice,
+            why=explain_choice(found.choice, found.outcomes, found.setting),
+            setting=found.setting,
+            caveats=(*found.caveats, *provenance.assumed),
+        ),
+        requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
+    )
+
+
+def _repeated(trace: TokenTrace) -> Int64:
+    """The longest prefix of each prompt that a later prompt repeats, int64[R]."""
+    return build_prefix_tree(
+        trace.tokens,
+        trace.offsets,
+        trace.namespace,
+        span=trace.span,
+        lengths=trace.prompt_tokens,
+        backwards=True,
+    ).shared
+
+
+def _measured(found: Analysis, created: str) -> Measured:
+    """What hashing and looking up cost on this machine, for every unit that was replayed."""
+    units = sorted(found.sweep.results)
+    costs = measure_hash_cost(found.trace, units)
+    return Measured(
+        created=created,
+        wall_s=0.0,
+        cpu_s=0.0,
+        hash_cpu_s={unit: cost.seconds for unit, cost in costs.items()},
+        hash_samples=sum(cost.samples for cost in costs.values()),
+        lookup_cpu_s={
+            unit: measure_lookup_cost(int(found.sweep.results[unit].lookup_probes.sum())) for unit in units
+        },
+    )
+
+
+def _capacity(found: Analysis, inputs: ReplayInput, progress: Progress) -> tuple[CapacityPoint, ...]:
+    """The unit in force and the recommended one, over pools from the smallest that works to one that never evicts."""
+    results = (found.result_on(found.setting.current_unit), found.result_on(found.choice.unit))
+    largest = max(int(result.new_blocks.sum()) for result in results) + 1
+    smallest = max(result.peak_blocks for result in results) + 1
+    units = sorted({found.sweep.current_unit, found.choice.unit})
+    return capacity_curve(
+        found.config,
+        inputs,
+        units,
+        pools=ladder(smallest, largest),
+        default_unit=found.sweep.default_unit,
+        progress=progress,
+    )

@@ -1,0 +1,79 @@
+"""The same requests through the bookkeeping once per unit: order, block sizes and pool fixed, the unit alone changes.
+
+Knows candidates and the replay; not what is made of the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.options import Arrivals
+from kvtune.analyzers.recommend import Outcome
+from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
+from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.analyzers.units import UnitCandidate
+from kvtune.tokenization.trace import TokenTrace
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage's name, steps done and steps in all."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Replay results by unit; neutralised units are absent (they do what `default_unit` does)."""
+
+    results: dict[int, ReplayResult]
+    default_unit: int
+    current_unit: int
+
+    def of(self, candidate: UnitCandidate) -> ReplayResult | None:
+        """What a candidate did; None for one that the engine refuses or that was not replayed."""
+        if candidate.unit in self.results:
+            return self.results[candidate.unit]
+        return self.results[self.default_unit] if candidate.valid and candidate.rule else None
+
+    def outcomes(self, candidates: Sequence[UnitCandidate]) -> list[Outcome]:
+        """One outcome per distinct grid, coarsest first: what there is to choose from."""
+        chosen: dict[int, Outcome] = {}
+        for candidate in candidates:
+            result = self.of(candidate)
+            if result is not None and candidate.effective_unit not in chosen:
+                chosen[candidate.effective_unit] = Outcome(
+                    candidate.effective_unit, result.hit_tokens, result.prefill_steps
+                )
+        return list(chosen.values())
+
+
+def replay_input(trace: TokenTrace, shared: SharedPrefixes) -> ReplayInput:
+    """The trace as the bookkeeping wants it: lengths, prefix keys, arrivals."""
+    return ReplayInput(
+        paths=shared.paths,
+        prompt_tokens=trace.prompt_tokens,
+        output_tokens=shared.output_tokens,
+        arrival=None if np.isnan(trace.arrival).any() else trace.arrival,
+        ids=trace.ids,
+    )
+
+
+def sweep_units(
+    config: EngineConfig,
+    inputs: ReplayInput,
+    candidates: Sequence[UnitCandidate],
+    *,
+    default_unit: int,
+    arrivals: Arrivals,
+    progress: Progress,
+) -> Sweep:
+    """Replay every candidate that is worth it."""
+    swept = [candidate for candidate in candidates if candidate.swept and candidate.valid]
+    results: dict[int, ReplayResult] = {}
+    for index, candidate in enumerate(swept):
+        progress("replay", index, len(swept))
+        unit = None if candidate.unit == default_unit else candidate.unit
+        results[candidate.unit] = replay(replace(config, match_unit=unit), inputs, arrivals=arrivals)
+    progress("replay", len(swept), len(swept))
+    return Sweep(results, default_unit, config.match_unit or default_unit)

@@ -1,0 +1,40 @@
+"""The best unit of each slice of time, from the whole trace's replay: a slice starts with what came before cached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvtune.analyzers.recommend import Outcome, best_unit
+from kvtune.analyzers.report import Window
+from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.trace import Float64
+
+
+def gain_by_window(
+    arrival: Float64, outcomes: Sequence[Outcome], current: Outcome, *, step_cost: int, window_s: float
+) -> tuple[Window, ...]:
+    """Slices of `window_s` seconds from the first arrival on; empty slices are left out.
+
+    Args:
+        arrival: float64[R], ascending seconds.
+
+    Raises:
+        UnusableInputError: the trace has requests without a time.
+    """
+    if np.isnan(arrival).any():
+        raise UnusableInputError(
+            "the trace has requests without a time", field="--window", way_out="leave the option out"
+        )
+    start = float(arrival[0])
+    number = ((arrival - start) // window_s).astype(np.int64)
+    windows = []
+    for index in np.unique(number).tolist():
+        inside = slice(int(np.searchsorted(number, index)), int(np.searchsorted(number, index, side="right")))
+        best = best_unit(outcomes, current, step_cost, inside)
+        gain = int((best.hit_tokens[inside] - current.hit_tokens[inside]).sum())
+        windows.append(
+            Window(start_s=index * window_s, end_s=(index + 1) * window_s, unit=best.unit, gain_tokens=gain)
+        )
+    return tuple(windows)
