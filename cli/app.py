@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 from kvtune import __version__
-from kvtune.cli import compare, report
+from kvtune.cli import capture, compare, report
 from kvtune.cli.options import Version
 from kvtune.cli.settings import SettingsCommand
 from kvtune.tokenization.errors import KvtuneError
@@ -34,7 +34,7 @@ def _root(version: Version = False) -> None:
     """Finds the prefix match unit that your own vLLM traffic wants: trace in, recommendation out."""
 
 
-_COMMANDS = (report.report, compare.compare)
+_COMMANDS = (report.report, compare.compare, capture.capture)
 for _command in _COMMANDS:
     app.command(cls=SettingsCommand)(_command)
 

@@ -1,0 +1,310 @@
+"""The proxy against a real server on loopback, with real clients: what passes, and what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import openai
+import pytest
+
+from kvtune.tokenization.errors import UnusableInputError
+
+
+def chat(text, **more):
+    return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+
+
+async def fetch(session, url, body, headers=None):
+    async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
+        return answer.status, await answer.read()
+
+
+def test_fifty_parallel_streams_of_a_client_library(tmp_path, stack, expected_text):
+    async def stream(client, body):
+        text, usage = "", None
+        async for chunk in await client.chat.completions.create(**body, extra_body={"pieces": 40}):
+            usage = chunk.usage or usage
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+        return text, usage
+
+    async def scenario():
+        async with (
+            stack(tmp_path / "t.jsonl.gz") as (_, capture, _),
+            openai.AsyncOpenAI(base_url=f"{capture.url}/v1", api_key="sk-secret", max_retries=0) as client,
+        ):
+            bodies = [chat(f"Nr {n}", stream=True, stream_options={"include_usage": True}) for n in range(50)]
+            told = await asyncio.gather(*(stream(client, body) for body in bodies))
+        return capture, bodies, told
+
+    capture, bodies, told = asyncio.run(scenario())
+    assert [text for text, _ in told] == [expected_text(body | {"pieces": 40}) for body in bodies]
+    assert capture.counts.written == 50
+    assert not capture.counts.lost and not capture.counts.not_recorded and not capture.counts.incomplete
+    lines = {line["body"]["messages"][0]["content"]: line for line in capture.lines()}
+    for body, (text, usage) in zip(bodies, told, strict=True):
+        line = lines[body["messages"][0]["content"]]
+        assert line["body"] == body | {"pieces": 40}
+        assert line["response"] == {"role": "assistant", "content": text}
+        assert line["usage"]["completion_tokens"] == usage.completion_tokens == 44
+        assert 0 <= line["ttft_s"] <= line["e2e_s"]
+        assert line["complete"] is True
+    assert len({line["custom_id"] for line in lines.values()}) == 50
+
+
+def test_a_stream_passes_byte_for_byte(tmp_path, stack, expected_stream):
+    body = chat("Grüße", stream=True, tools=[{"type": "function", "function": {"name": "weather"}}])
+
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl.gz") as (server, capture, session):
+            direct = await fetch(session, server.url, body)
+            through = await fetch(session, capture.url, body)
+        return server, capture, direct, through
+
+    server, capture, direct, through = asyncio.run(scenario())
+    assert through == direct == (200, expected_stream(body))
+    assert server.bodies[0] == server.bodies[1]
+    (line,) = capture.lines()
+    call = {
+        "id": "call-1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city": "Köln"}'},
+    }
+    assert line["response"]["tool_calls"] == [call]
+    assert line["usage"] is None
+
+
+def test_an_answer_that_is_not_streamed(tmp_path, stack, expected_text):
+    async def scenario():
+        async with (
+            stack(tmp_path / "t.jsonl") as (_, capture, _),
+            openai.AsyncOpenAI(base_url=f"{capture.url}/v1", api_key="k") as client,
+        ):
+            first = await client.chat.completions.create(**chat("Hi"))
+            messages = [*chat("Hi")["messages"], first.choices[0].message.model_dump(exclude_none=True)]
+            messages.append({"role": "user", "content": "More"})
+            await client.chat.completions.create(model="m", messages=messages)
+            await client.completions.create(model="m", prompt="Hello")
+        return capture
+
+    capture = asyncio.run(scenario())
+    first, second, plain = capture.lines()
+    assert first["response"] == {"role": "assistant", "content": expected_text(chat("Hi"))}
+    assert first["usage"] == {"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16}
+    assert (first["turn"], second["turn"]) == (0, 1)
+    assert first["conversation"] == second["conversation"]
+    assert second["custom_id"] == f"{second['conversation']}/1"
+    assert (plain["url"], plain["response"], plain["conversation"]) == (
+        "/v1/completions",
+        {"text": " there"},
+        None,
+    )
+    assert 0 <= first["timestamp"] < second["timestamp"] < plain["timestamp"] < 60
+
+
+def test_other_endpoints_pass_unrecorded_with_headers_as_they_are(tmp_path, stack):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (server, capture, session):
+            url = capture.url + "/a%2Fb/%E2%82%AC?q=%20x&api-key=1"
+            sent = {"X-Own": "1", "Authorization": "Bearer sk-1", "Connection": "X-Drop", "X-Drop": "1"}
+            async with session.put(
+                aiohttp.client.URL(url, encoded=True), data=b"abc", headers=sent
+            ) as answer:
+                told = await answer.json()
+                headers, status = answer.headers, answer.status
+            async with session.head(capture.url + "/health") as answer:
+                assert (answer.status, await answer.read()) == (207, b"")
+        return server, capture, told, headers, status
+
+    server, capture, told, headers, status = asyncio.run(scenario())
+    assert (status, told["method"], told["body"]) == (207, "PUT", "abc")
+    assert told["path"] == "/a%2Fb/%E2%82%AC?q=%20x&api-key=1"
+    assert server.headers[0]["Authorization"] == "Bearer sk-1"
+    assert server.headers[0]["X-Own"] == "1" and "X-Drop" not in server.headers[0]
+    assert server.headers[0]["Host"] == server.url.removeprefix("http://")
+    assert headers["X-Kept"] == "yes" and "X-Hop" not in headers
+    assert headers.getall("Set-Cookie") == ["a=1; Path=/", "b=2; Path=/"]
+    assert capture.counts.passed_through == 2 and capture.lines() == []
+
+
+def test_keys_and_headers_are_never_written(tmp_path, stack):
+    secret = "sk-do-not-write"
+
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (server, capture, session):
+            tools = [
+                {
+                    "type": "mcp",
+                    "server_label": "s",
+                    "headers": {"Authorization": secret},
+                    "authorization": secret,
+                },
+                {"type": "function", "function": {"name": "f", "parameters": {"headers": {}}}},
+            ]
+            body = chat("Hi", api_key=secret, extra_headers={"a": secret}, tools=tools)
+            headers = {"Authorization": f"Bearer {secret}", "api-key": secret, "Cookie": f"a={secret}"}
+            url = f"{capture.url}/v1/chat/completions?api-key={secret}"
+            async with session.post(url, json=body, headers=headers) as answer:
+                assert answer.status == 200
+        return server, capture
+
+    server, capture = asyncio.run(scenario())
+    assert secret.encode() in server.bodies[0]
+    assert secret not in capture.path.read_text()
+    (line,) = capture.lines()
+    assert line["url"] == "/v1/chat/completions"
+    assert line["body"]["tools"][0] == {"type": "mcp", "server_label": "s"}
+    assert line["body"]["tools"][1] == {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"headers": {}}},
+    }
+    assert capture.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_client_that_goes_away_costs_its_own_answer_only(tmp_path, stack, expected_text):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl.gz") as (server, capture, session):
+            answer = await session.post(
+                f"{capture.url}/v1/chat/completions", json=chat("Gone", stream=True) | {"model": "waits"}
+            )
+            while "é".encode() not in await answer.content.readline():
+                pass
+            waiting = asyncio.create_task(
+                fetch(session, capture.url, chat("Stays", stream=True) | {"model": "waits"})
+            )
+            answer.close()
+            for _ in range(200):
+                if server.streams_cut:
+                    break
+                await asyncio.sleep(0.01)
+            server.may_go_on.set()
+            await waiting
+            await fetch(session, capture.url, chat("Next"))
+        return server, capture
+
+    server, capture = asyncio.run(scenario())
+    assert server.streams_cut == 1  # the server was told, so it can stop generating
+    lines = {line["body"]["messages"][0]["content"]: line for line in capture.lines()}
+    assert set(lines) == {"Gone", "Stays", "Next"}
+    assert lines["Gone"]["complete"] is False
+    assert lines["Gone"]["response"] == {"role": "assistant", "content": "Gone: é"}
+    assert lines["Stays"]["response"]["content"] == expected_text(chat("Stays"))
+    assert (capture.counts.written, capture.counts.incomplete) == (3, 1)
+
+
+def test_a_server_that_dies_in_a_stream_cuts_the_client_too(tmp_path, stack):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (_, capture, session):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await fetch(session, capture.url, chat("Hi", stream=True) | {"model": "dies"})
+            status, _ = await fetch(session, capture.url, chat("Again"))
+            assert status == 200
+        return capture
+
+    capture = asyncio.run(scenario())
+    assert [line["complete"] for line in capture.lines()] == [False, True]
+
+
+def test_refusals_and_an_absent_server_are_counted_not_written(tmp_path, stack, running_capture):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (server, capture, session):
+            refused = await fetch(session, capture.url, chat("Hi") | {"model": "refuses"})
+            async with session.post(f"{capture.url}/v1/completions", data=b"{no json") as answer:
+                assert answer.status == 200
+            async with session.post(f"{capture.url}/v1/completions", data=b'{"echo": true}') as answer:
+                assert answer.status == 200
+        async with (
+            running_capture(server.url, tmp_path / "u.jsonl") as alone,
+            aiohttp.ClientSession() as session,
+        ):
+            absent = await fetch(session, alone.url, chat("Hi"))
+        return capture, refused, alone, absent
+
+    capture, refused, alone, absent = asyncio.run(scenario())
+    assert refused[0] == 404
+    assert capture.counts.not_recorded == {
+        "answered with an error": 1,
+        "body is no JSON object": 1,
+        "body holds no prompt": 1,
+    }
+    assert absent[0] == 502
+    assert json.loads(absent[1])["error"]["code"] == 502
+    assert alone.counts.not_recorded == {"server not reached": 1}
+    assert alone.lines() == [] and capture.lines() == []
+
+
+def test_what_exceeds_the_memory_bound_passes_and_is_counted(tmp_path, stack):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl", max_held_bytes=300_000) as (server, capture, session):
+            big = await fetch(session, capture.url, chat("x" * 400_000))
+            small = await fetch(session, capture.url, chat("y" * 100_000))
+        return server, capture, big, small
+
+    server, capture, big, small = asyncio.run(scenario())
+    assert (big[0], small[0]) == (200, 200)
+    assert len(server.bodies[0]) > 400_000
+    assert capture.counts.lost == {"memory bound reached": 1}
+    assert [line["body"]["messages"][0]["content"] for line in capture.lines()] == ["y" * 100_000]
+    assert len(capture.warnings) == 1
+
+
+def test_ending_carries_open_requests_to_their_end(
+    tmp_path, running_server, running_capture, expected_stream
+):
+    body = chat("Hi", stream=True) | {"model": "waits"}
+
+    async def scenario(cut):
+        async with running_server() as server, aiohttp.ClientSession() as session:
+            async with running_capture(server.url, tmp_path / f"{cut}.jsonl") as capture:
+                open_request = asyncio.create_task(fetch(session, capture.url, body))
+                while not server.bodies:
+                    await asyncio.sleep(0.01)
+                capture.stop.set()
+                await asyncio.sleep(0.1)
+                with pytest.raises(aiohttp.ClientConnectionError):
+                    await fetch(session, capture.url, chat("too late"))
+                (capture.cut if cut else server.may_go_on).set()
+            return capture, (await asyncio.gather(open_request, return_exceptions=True))[0]
+
+    capture, answer = asyncio.run(scenario(cut=False))
+    assert answer == (200, expected_stream(body))
+    assert [line["complete"] for line in capture.lines()] == [True]
+    capture, answer = asyncio.run(scenario(cut=True))
+    assert isinstance(answer, aiohttp.ClientError)
+    assert [line["complete"] for line in capture.lines()] == [False]
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("ftp://h", "no http or https URL"),
+        ("127.0.0.1:8000", "no http or https URL"),
+        ("http://u:p@h", "more than"),
+        ("http://h/v1/", "/v1"),
+        ("http://[", "no URL"),
+    ],
+)
+def test_a_target_that_cannot_be_used(tmp_path, running_capture, target, found):
+    async def scenario():
+        async with running_capture(target, tmp_path / "t.jsonl"):
+            pass
+
+    with pytest.raises(UnusableInputError, match=found):
+        asyncio.run(scenario())
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path, running_capture):
+    path = tmp_path / "t.jsonl"
+    path.write_text("mine\n")
+
+    async def scenario(force):
+        async with running_capture("http://127.0.0.1:9", path, force=force):
+            pass
+
+    with pytest.raises(UnusableInputError, match="exists"):
+        asyncio.run(scenario(force=False))
+    assert path.read_text() == "mine\n"
+    asyncio.run(scenario(force=True))
+    assert path.read_text() == ""
