@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from kvtune.tokenization.clock import Moment
+from kvtune.tokenization.containers import records_of
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.formats import format_named, recognise
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
 from kvtune.tokenization.ordering import count_reordered, in_replay_order, number_duplicates, settle_times
-from kvtune.tokenization.records import records_of
 from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.sources import Progress, Source, combined_digest

@@ -20,13 +20,15 @@ from kvtune.tokenization.rejects import RecordError, describe
 
 MAX_DEPTH = 500
 _SHORT_LINE = 1024  # taking shorter lines apart costs more than it saves
+_LONG_LINE = 8 << 20  # taking longer ones apart holds them several times
 _SHORT_PART = 64
 _LONG_OBJECT = 512
+_LOOK = 32  # lists of equal length, head and tail are likely the same list
+_MOST_LISTS = 1 << 16
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
-_SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
-_AFTER_KEY = (b": ", b":")
-_BETWEEN = (b", ", b",")
+_STRING_END_COLON = re.compile(rb'(\\*)"[ \t\r\n]*:')
+_SEPARATORS = ((b": ", b", "), (b":", b","))  # as Python and as everyone else writes objects
 
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -49,7 +51,7 @@ class StrictDecoder:
         self._remember_bytes = remember_bytes
         self._parts: dict[bytes, tuple[Any, int]] = {}  # text -> value, duplicate keys in it
         self._parts_bytes = 0
-        self._lists_seen: set[int] = set()
+        self._lists_seen: set[tuple[int, bytes, bytes]] = set()
 
     def decode_object(self, text: bytes) -> dict[str, Any]:
         """The object that `text` holds; raises `RecordError` where it is anything else."""
@@ -67,7 +69,7 @@ class StrictDecoder:
                 raise _bad_utf8(error) from None
         before = self.duplicate_keys
         try:
-            if len(text) < _SHORT_LINE:
+            if not _SHORT_LINE <= len(text) <= _LONG_LINE:
                 value, duplicates = _decode_plainly(text)
                 self.duplicate_keys += duplicates
                 return value
@@ -78,41 +80,47 @@ class StrictDecoder:
             return value
 
     def _part(self, text: bytes, depth: int) -> Any:
-        first = text[:1]
-        if first == b"{" and depth <= 2 and len(text) >= _LONG_OBJECT:
+        if len(text) < _SHORT_PART:
+            if text[:1] not in b"{[":
+                return _any.decode(text)
+        elif text.startswith(b"{") and depth <= 2 and len(text) >= _LONG_OBJECT:
             pairs = {key: bytes(raw) for key, raw in _raw_object.decode(text).items()}
             _require_plain_object(text, pairs)
             return {key: self._part(value, depth + 1) for key, value in pairs.items()}
-        if first == b"[" and depth <= 3 and len(text) >= _SHORT_PART:
+        elif text.startswith(b"[") and depth <= 3:
             return self._list(text, depth)
         return self._leaf(text, depth)
 
     def _list(self, text: bytes, depth: int) -> Any:
-        known = self._parts.get(text)
-        if known is not None:
-            self.duplicate_keys += known[1]
-            return known[0]
+        # A growing message list never comes twice; one that does (tools) is worth remembering whole.
+        look = (len(text), text[:_LOOK], text[-_LOOK:])
+        repeats = look in self._lists_seen
+        if repeats and text in self._parts:
+            return self._leaf(text, depth)
         raws = _raw_list.decode(text)
         if not raws or bytes(raws[0])[:1] not in (b"{", b'"'):
             return self._leaf(text, depth)
-        before = self.duplicate_keys
-        value = [self._leaf(bytes(raw), depth + 1) for raw in raws]
-        # A growing message list never comes twice; one that does (tools) is worth remembering whole.
-        if hash(text) in self._lists_seen:
-            self._remember(text, value, self.duplicate_keys - before)
-        elif len(self._lists_seen) < 1 << 16:
-            self._lists_seen.add(hash(text))
+        known = [self._known(bytes(raw), depth + 1) for raw in raws]
+        value = [one[0] for one in known]
+        duplicates = sum([one[1] for one in known])
+        self.duplicate_keys += duplicates
+        if repeats:
+            self._remember(text, value, duplicates)
+        elif len(self._lists_seen) < _MOST_LISTS:
+            self._lists_seen.add(look)
         return value
 
     def _leaf(self, text: bytes, depth: int) -> Any:
-        if len(text) < _SHORT_PART and text[:1] not in (b"{", b"["):
-            return _any.decode(text)
+        value, duplicates = self._known(text, depth)
+        self.duplicate_keys += duplicates
+        return value
+
+    def _known(self, text: bytes, depth: int) -> tuple[Any, int]:
         known = self._parts.get(text)
         if known is None:
             known = _decode_plainly(text, depth)
             self._remember(text, *known)
-        self.duplicate_keys += known[1]
-        return known[0]
+        return known
 
     def _remember(self, text: bytes, value: Any, duplicates: int) -> None:
         if len(text) > self._remember_bytes // 4:
@@ -127,45 +135,43 @@ class StrictDecoder:
 def _require_plain_object(text: bytes, pairs: dict[str, bytes]) -> None:
     """Raises unless `text` is exactly these pairs in this order: then no key comes twice.
 
-    The text is walked by the pairs themselves, every byte compared, so a second pair of the same name cannot
-    hide: it would stand where another key or the end must be.
+    The pairs are written again and every byte compared, so a second pair of the same name cannot hide.
     """
-    at = 1
-    last = len(pairs) - 1
-    for number, (key, value) in enumerate(pairs.items()):
-        name = b'"%b"' % key.encode()
-        if not text.startswith(name, at) or "\0" in key:
-            raise _NotPlainError
-        at = _skip(text, at + len(name), _AFTER_KEY)
-        if not text.startswith(value, at):
-            raise _NotPlainError
-        at += len(value)
-        if number < last:
-            at = _skip(text, at, _BETWEEN)
-    if text[at:].rstrip(b" \t\r\n") != b"}":
-        raise _NotPlainError
-
-
-def _skip(text: bytes, at: int, choices: tuple[bytes, ...]) -> int:
-    for choice in choices:
-        if text.startswith(choice, at):
-            return at + len(choice)
+    for colon, comma in _SEPARATORS:
+        if (
+            b"{%b}" % comma.join([b'"%b"%b%b' % (key.encode(), colon, value) for key, value in pairs.items()])
+            == text
+        ):
+            return
     raise _NotPlainError
 
 
 def _decode_plainly(text: bytes, depth: int = 1) -> tuple[Any, int]:
     """The value and its duplicate keys; raises where only `_decode_exactly` can tell."""
     value = _any.decode(text)
-    if b"\\u0000" in text:
+    if b"\\" in text and b"\\u0000" in text:
         raise _NotPlainError
-    if text.count(b"{") + text.count(b"[") + depth > MAX_DEPTH and depth - 1 + _depth(text) > MAX_DEPTH:
+    objects = text.count(b"{")
+    if objects + text.count(b"[") + depth > MAX_DEPTH and depth - 1 + _depth(text) > MAX_DEPTH:
         raise _NotPlainError
-    if b"{" not in text:
+    if not objects:
         return value, 0
-    # Inside a string every quote is escaped, so `":` that is not `\":` ends a key.
-    if b'\\":' in text or _SPACED_COLON.search(text):
-        return value, _count_duplicates(text)
-    return value, text.count(b'":') - _count_keys(value)
+    keys = len(value) if type(value) is dict and objects == 1 else _count_keys(value)
+    return value, _pairs_in(text) - keys
+
+
+def _pairs_in(text: bytes) -> int:
+    """How many key-value pairs valid JSON text has: each string that a colon follows is a key.
+
+    Inside a string a quote is escaped, so an odd run of backslashes stands before it.
+    """
+    if b" :" in text or b"\t" in text or b"\n" in text or b"\r" in text:
+        return sum(1 for run in _STRING_END_COLON.findall(text) if len(run) % 2 == 0)
+    pairs = text.count(b'":')
+    if b"\\" in text and b'\\":' in text:
+        for before in text.split(b'\\":')[:-1]:
+            pairs -= 1 - (len(before) - len(before.rstrip(b"\\"))) % 2
+    return pairs
 
 
 def _count_keys(value: Any) -> int:
@@ -176,23 +182,9 @@ def _count_keys(value: Any) -> int:
         if type(item) is dict:
             count += len(item)
             todo += [child for child in item.values() if type(child) is dict or type(child) is list]
-        elif type(item) is list:
+        else:
             todo += [child for child in item if type(child) is dict or type(child) is list]
     return count
-
-
-def _count_duplicates(text: bytes) -> int:
-    duplicates = 0
-
-    def lost(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal duplicates
-        duplicates += len(pairs) - len({key for key, _ in pairs})
-
-    try:
-        json.loads(text, object_pairs_hook=lost)
-    except ValueError as error:
-        raise _NotPlainError from error
-    return duplicates
 
 
 def _depth(text: bytes) -> int:

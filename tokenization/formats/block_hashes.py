@@ -66,7 +66,9 @@ def read_blocks(
 
 def _as_numbers(hashes: list[Any], field: str) -> list[int]:
     """Ids as they are; names of blocks (hex digests) become numbers, equal names equal numbers."""
-    if all(type(one) is int and -_LOGGED_LIMIT < one < _LOGGED_LIMIT for one in hashes):
+    if not hashes or (
+        set(map(type, hashes)) == {int} and -_LOGGED_LIMIT < min(hashes) <= max(hashes) < _LOGGED_LIMIT
+    ):
         return hashes
     for position, one in enumerate(hashes):
         if not isinstance(one, str) or not one:

@@ -6,8 +6,9 @@ What surrounds a body in a log (id, time, session, server, answer) comes as an `
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.formats import fields
@@ -16,11 +17,8 @@ from kvtune.tokenization.formats.messages import checked_messages, checked_objec
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Identity, Message, Request
 
-ANYONE = Identity()
 
-
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """What a log says around a request: see `Request` for the fields."""
 
     id: str
@@ -29,7 +27,7 @@ class Origin:
     session: str | None = None
     parent: str | None = None
     server: str | None = None
-    identity: Identity = ANYONE
+    identity: Identity = Identity()
     output: Message | str | list[int] | None = None
     output_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -73,7 +71,9 @@ def read_completions(body: Record, origin: Origin, field: str = "") -> Iterator[
     special = _optional(body, "add_special_tokens", bool, field)
     if isinstance(prompt, list) and prompt and not _is_id(prompt[0]):
         for number, one in enumerate(prompt):
-            part = replace(origin, id=f"{origin.id}/{number}", output=None, output_tokens=None)
+            part = msgspec.structs.replace(
+                origin, id=f"{origin.id}/{number}", output=None, output_tokens=None
+            )
             yield _plain_prompt(one, part, f"{name}[{number}]", special)
     else:
         yield _plain_prompt(prompt, origin, name, special)

@@ -25,6 +25,8 @@ IDS = ("custom_id", "request_id", "id")
 SESSIONS = ("conversation", "conversation_id", "session_id", "session", "chat_id", "thread_id")
 SERVERS = ("api_base", "server", "worker_id", "replica", "backend", "instance_id")
 TENANTS = ("tenant", "tenant_id")
+_LORAS = ("lora", "lora_name", "lora_adapter")
+_IDENTITY_FIELDS = frozenset({"lora_request", "lora_path", "cache_salt", *_LORAS, *TENANTS})
 OUTPUT_LENGTHS = ("output_tokens", "output_length", "completion_tokens")
 
 
@@ -62,9 +64,11 @@ def text_of(value: Any) -> str | None:
 def name_in(record: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """The first of these fields that holds a name."""
     for name in names:
-        text = text_of(record.get(name))
-        if text is not None:
-            return text
+        value = record.get(name)
+        if value is not None:
+            text = text_of(value)
+            if text is not None:
+                return text
     return None
 
 
@@ -87,20 +91,21 @@ def server_of(record: Record, place: Place, names: Iterable[str] = SERVERS) -> s
 
 def identity_of(body: Record, record: Record, place: Place, *, tenant: str | None = None) -> Identity:
     """Model, adapter, salt and tenant, from the request's body and from the record around it."""
-    roots = (body, record) if body is not record else (body,)
     lora: str | None = None
     lora_path: str | None = None
     salt: str | None = None
-    for root in roots:
+    for root in (body, record):
+        if _IDENTITY_FIELDS.isdisjoint(root):
+            continue
         adapter = root.get("lora_request")
         if isinstance(adapter, dict):
             lora = lora or name_in(adapter, ("lora_name", "name"))
             lora_path = lora_path or name_in(adapter, ("lora_path", "lora_local_path", "path"))
-        lora = lora or name_in(root, ("lora", "lora_name", "lora_adapter"))
+        lora = lora or name_in(root, _LORAS)
         lora_path = lora_path or name_in(root, ("lora_path",))
         salt = salt or name_in(root, ("cache_salt",))
         tenant = tenant or name_in(root, TENANTS)
-    model = name_in(body, ("model",)) or name_in(record, ("model",)) or ""
+    model = text_of(body.get("model") or record.get("model")) or ""
     return place.file.shared(Identity(model, lora, lora_path, salt, tenant))
 
 

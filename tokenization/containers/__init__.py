@@ -1,0 +1,54 @@
+"""How records are packed in a file: lines, one JSON document, CSV, Parquet or Arrow; told by content, not by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kvtune.tokenization.containers.columnar import MAGICS, read_columnar
+from kvtune.tokenization.containers.csv_table import is_csv, read_csv
+from kvtune.tokenization.containers.item import Item
+from kvtune.tokenization.containers.json_document import is_document, read_document
+from kvtune.tokenization.containers.json_lines import read_lines
+from kvtune.tokenization.sources import BrokenStreamError, Source
+from kvtune.tokenization.strict_json import StrictDecoder
+
+__all__ = ["Item", "records_of"]
+
+_HEAD_BYTES = 64 << 10
+
+
+def records_of(source: Source, decoder: StrictDecoder, max_line_bytes: int) -> Iterator[Item]:
+    """The records of a file, in file order."""
+    head, chunks = _peek(source.chunks())
+    if head.startswith(MAGICS):
+        return read_columnar(source.name, chunks)
+    if is_document(head):
+        return read_document(source.name, chunks, decoder, max_line_bytes)
+    if is_csv(head):
+        return read_csv(source.name, chunks, decoder, max_line_bytes)
+    return read_lines(source.name, chunks, decoder, max_line_bytes)
+
+
+def _peek(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The stream's beginning, two lines of it where they are short, and the whole stream again."""
+    seen: list[bytes] = []
+    head = b""
+    broken: BrokenStreamError | None = None
+    try:
+        for chunk in chunks:
+            seen.append(chunk)
+            head += chunk[:_HEAD_BYTES]
+            if len(head) >= _HEAD_BYTES or head.count(b"\n") > 1:
+                break
+    except BrokenStreamError as error:
+        broken = error
+    return head, _replay(seen, chunks, broken)
+
+
+def _replay(
+    seen: Iterable[bytes], rest: Iterator[bytes], broken: BrokenStreamError | None
+) -> Iterator[bytes]:
+    yield from seen
+    if broken:
+        raise broken
+    yield from rest

@@ -1,0 +1,39 @@
+"""Lines of vLLM's own log, taken apart: level, time, message. What the message says is the format's business."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# "(APIServer pid=7) INFO 09-01 12:00:00 [logger.py:41] text"; older: "INFO 07-01 12:00:00 logger.py:39] text";
+# with a year in some deployments. Colour codes are stripped first.
+_LINE = re.compile(
+    r"^(?:\([^()]{1,60}\)\s*)?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:?\s+"
+    r"(?P<time>(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)\s+\[?[\w./-]+:\d+\]\s(?P<message>.*)$",
+    re.DOTALL,
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ABOUT_REQUESTS = ("Received request ", "Request ")
+
+LOG_MESSAGE = "vllm_log_message"
+LOG_TIME = "vllm_log_time"
+
+
+class LogLines:
+    """Tells log lines from others, and from broken JSON, for one file."""
+
+    def __init__(self) -> None:
+        self._in_log = False
+
+    def record(self, text: bytes) -> dict[str, Any] | None:
+        """The line as a record, {} for a line to pass over (a log is full of others), None: no log line."""
+        line = _COLOUR.sub("", text.decode("utf-8", "replace"))
+        found = _LINE.match(line)
+        if found is None:
+            # Banners and tracebacks stand between the lines of a log that has begun.
+            return {} if self._in_log and not line.startswith("[") else None
+        self._in_log = True
+        message = found["message"]
+        if "max_log_len" not in message and not message.startswith(_ABOUT_REQUESTS):
+            return {}
+        return {LOG_MESSAGE: message, LOG_TIME: found["time"]}
