@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ROOMS  := kvtune.analyzers kvtune.cli kvtune.gpu_probe kvtune.tokenization
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
 export PYTHONPATH := build/links
 

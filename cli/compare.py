@@ -31,16 +31,15 @@ def compare(
     force: Force = False,
 ) -> None:
     """Set two reports side by side: two traces, releases or settings."""
-    import msgspec
-
     from kvtune.analyzers.compare import compare_reports
+    from kvtune.cli.documents import encode_document
     from kvtune.cli.report import read_report
     from kvtune.cli.reporters.comparison import render_comparison
 
     claim_files([json], force=force)
     found = compare_reports(read_report(base), read_report(new))
     if json is not None:
-        write_file(json, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n", force=force)
+        write_file(json, encode_document(found), force=force)
     if json != STDOUT:
         write_stdout(
             render_comparison(found, width=terminal_width(sys.stdout), colour=has_colour(sys.stdout))

@@ -23,11 +23,18 @@ import typer
 from kvtune import __version__
 
 
-def option(name: str, metavar: str | None, help: str, panel: str, **extra: Any) -> Any:
+def option(
+    name: str, metavar: str | None, help: str, panel: str, *, short: str | None = None, **extra: Any
+) -> Any:
     """A typer option with its environment variable; without a metavar its choices are shown."""
-    envvar = "KVTUNE_" + name.lstrip("-").upper().replace("-", "_")
     return typer.Option(
-        name, metavar=metavar, help=help, envvar=envvar, show_envvar=False, rich_help_panel=panel, **extra
+        *([name, short] if short else [name]),
+        metavar=metavar,
+        help=help,
+        envvar="KVTUNE_" + name.lstrip("-").upper().replace("-", "_"),
+        show_envvar=False,
+        rich_help_panel=panel,
+        **extra,
     )
 
 
@@ -46,7 +53,7 @@ OUTPUT = "Output"
 Traces = Annotated[
     list[str],
     typer.Argument(
-        metavar="TRACE...",
+        metavar="TRACE",
         help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
         show_default=False,
     ),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -44,6 +45,8 @@ def _check_place(path: Path, *, force: bool) -> None:
         raise UnusableInputError("exists already", where=str(path), way_out="add --force to overwrite it")
     if not path.parent.is_dir():
         raise UnusableInputError("is no folder", where=str(path.parent), way_out="make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UnusableInputError("cannot be written to", where=str(path.parent))
 
 
 def write_file(target: str, data: bytes, *, force: bool) -> None:
@@ -55,19 +58,30 @@ def write_file(target: str, data: bytes, *, force: bool) -> None:
     if target == STDOUT:
         write_stdout(data.decode())
         return
-    path = Path(target)
-    _check_place(path, force=force)
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(beside).chmod(0o666 & ~_umask())
-            Path(beside).replace(path)
-        finally:
-            Path(beside).unlink(missing_ok=True)
+        with writing(target, force=force) as file:
+            file.write(data)
     except OSError as error:
         raise UnusableInputError(f"cannot be written: {error.strerror}", where=target) from error
+
+
+@contextmanager
+def writing(target: str, *, force: bool) -> Iterator[BinaryIO]:
+    """A file that takes its place when the block ends well, and leaves nothing behind when it does not.
+
+    Raises:
+        UnusableInputError: the file exists and `force` is off, or its folder takes no files.
+    """
+    path = Path(target)
+    _check_place(path, force=force)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(beside).chmod(0o666 & ~_umask())
+        Path(beside).replace(path)
+    finally:
+        Path(beside).unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from kvtune.cli.help import write_options
 from kvtune.tokenization.errors import UnusableInputError
 
 FILE_NAME = "kvtune.toml"
@@ -27,6 +28,11 @@ _Value = str | bool
 
 class SettingsCommand(TyperCommand):
     """A command whose options take their defaults from kvtune.toml."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        write_options(self.get_params(ctx), ctx, formatter)
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         asked_once = {"--" + name for name in ONLY_FLAGS}

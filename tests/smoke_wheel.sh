@@ -18,7 +18,7 @@ sys.exit(f"wheel: stray {stray[:5]}, missing {missing}" if stray or missing else
 PY
 
 "$python" -m venv "$work/venv"
-"$work/venv/bin/python" -m pip --disable-pip-version-check --quiet install -c "$root/constraints.txt" "$work"/dist/*.whl
+"$work/venv/bin/python" -m pip --disable-pip-version-check -qq install -c "$root/constraints.txt" "$work"/dist/*.whl
 cp "$root"/samples/airline.jsonl.gz "$root"/samples/kvtune.toml "$work"
 cp -r "$root/samples/tiny-hybrid" "$work"
 cd "$work"

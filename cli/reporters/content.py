@@ -319,7 +319,7 @@ def families_table(report: Report) -> Table:
     advice = report.recommendation
     columns = (
         Column("Family", "left"),
-        Column("requests"),
+        Column("requests", keep=1),
         Column("prompt tokens", keep=3),
         Column("shared"),
         Column("typical end", keep=2),

@@ -35,9 +35,12 @@ class Page:
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def heading(self, title: str, aside: str = "") -> list[str]:
-        """A section's title after an empty line."""
-        plain = f"{title}  {aside}" if aside else title
-        return ["", self.paint(title, "bold") + plain[len(title) :]]
+        """A section's title after an empty line; the aside stands behind it where it fits, else below."""
+        if not aside:
+            return ["", self.paint(title, "bold")]
+        if len(title) + 2 + len(aside) <= self.width:
+            return ["", f"{self.paint(title, 'bold')}  {self.paint(aside, 'dim')}"]
+        return ["", self.paint(title, "bold"), *self.paragraph(aside, "dim")]
 
     def paragraph(self, text: str, *styles: str, first: str = INDENT, rest: str = INDENT) -> list[str]:
         """Wrapped text; a word longer than a line stays whole, so that commands can be copied."""

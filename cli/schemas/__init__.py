@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent
 DOCUMENTS = {
     "kvtune.report/1": ("kvtune.analyzers.report", "Report"),
     "kvtune.compare/1": ("kvtune.analyzers.compare", "Comparison"),
+    "kvtune.conform/1": ("kvtune.cli.documents", "Conformance"),
 }
 """Schema name of a document -> module and struct."""
 
@@ -36,9 +37,7 @@ def generate(schema: str) -> str:
     (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     for info in _structs(msgspec.inspect.type_info(struct)):
         definition = definitions[info.cls.__name__]
-        definition["required"] = [
-            field.encode_name for field in info.fields if field.default is not msgspec.UNSET
-        ]
+        definition["required"] = [field.encode_name for field in info.fields if _is_written(field)]
         for field in info.fields:
             described = definition["properties"][field.encode_name]
             described.pop("default", None)
@@ -53,6 +52,11 @@ def generate(schema: str) -> str:
         "$defs": dict(sorted(definitions.items())),
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _is_written(field: msgspec.inspect.Field) -> bool:
+    """Whether a field is always there: one that may be unset shows neither as required nor with a default."""
+    return field.required or (field.default, field.default_factory) != (msgspec.NODEFAULT, msgspec.NODEFAULT)
 
 
 def _structs(info: msgspec.inspect.Type) -> list[msgspec.inspect.StructType]:

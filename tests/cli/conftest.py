@@ -1,6 +1,12 @@
-"""A synthetic report whose numbers are easy to follow; every field that a view shows is set."""
+"""A synthetic report whose numbers are easy to follow (every field that a view shows is set), and a command runner."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from kvtune.analyzers.report import (
     Candidate,
@@ -23,8 +29,10 @@ from kvtune.analyzers.report import (
     TokenizerInfo,
     TraceInfo,
     Window,
+    encode_report,
 )
 from kvtune.analyzers.validation import Percentiles, ValidatedCandidate, Validation
+from kvtune.cli.app import main
 
 HISTOGRAM = Histogram(modulo=528, bin_width=48, counts=(66, 75, 83, 262, 161, 162, 107, 92, 68, 69, 0))
 
@@ -206,3 +214,43 @@ def sample_report() -> Report:
             ),
         ),
     )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `kvtune ARGUMENTS` in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> Outcome:
+        capsys.readouterr()
+        code = main(list(arguments))
+        printed = capsys.readouterr()
+        return Outcome(code, printed.out, printed.err)
+
+    return command
+
+
+@pytest.fixture
+def report() -> Report:
+    """The synthetic report."""
+    return sample_report()
+
+
+@pytest.fixture
+def stored(report: Report, tmp_path: Path) -> Path:
+    """The synthetic report as a file."""
+    path = tmp_path / "report.json"
+    path.write_bytes(encode_report(report))
+    return path

@@ -1,0 +1,26 @@
+"""The command line that gives the same report again, whatever variables and files were in force.
+
+Names only what decides the numbers: not where they go, nor how fast they are made.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+_DECIDES_NOTHING = frozenset({"rejects", "strict", "workers", "executor", "cache_dir", "show_text"})
+
+
+def command_line(command: str, traces: Sequence[str], *groups: Any) -> str:
+    """`kvtune COMMAND TRACE... --option value ...` with every option that is not at its default."""
+    words = ["kvtune", command, *traces]
+    for group in groups:
+        for item in fields(group):
+            value = getattr(group, item.name)
+            if item.name in _DECIDES_NOTHING or value == item.default:
+                continue
+            words.append("--" + item.name.replace("_", "-"))
+            words += [] if value is True else [str(value)]
+    return shlex.join(words)

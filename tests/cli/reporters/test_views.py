@@ -1,0 +1,109 @@
+"""The terminal and Markdown views of the synthetic report: snapshots, widths, equal numbers, hostile text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from kvtune.analyzers.report import Report
+from kvtune.cli.reporters import content
+from kvtune.cli.reporters.layout import sparkline
+from kvtune.cli.reporters.markdown import render_markdown
+from kvtune.cli.reporters.terminal import render_terminal
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+_NUMBER = re.compile(r"[+−]?\d[\d,]{3,}")
+
+
+def test_the_terminal_report_is_the_one_that_was_looked_at(report: Report) -> None:
+    assert render_terminal(report, width=80) == (SNAPSHOTS / "terminal-80.txt").read_text()
+
+
+def test_the_markdown_report_is_the_one_that_was_looked_at(report: Report) -> None:
+    assert render_markdown(report) == (SNAPSHOTS / "report.md").read_text()
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 140, 200])
+def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
+    assert max(cell_len(line) for line in render_terminal(report, width=width).splitlines()) <= width
+
+
+def test_wide_terminals_get_more_columns(report: Report) -> None:
+    assert "preempted" not in render_terminal(report, width=80)
+    assert "preempted" in render_terminal(report, width=130)
+
+
+def test_colour_changes_nothing_but_colour(report: Report) -> None:
+    coloured = render_terminal(report, width=80, colour=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == render_terminal(report, width=80)
+
+
+def test_the_recommendation_comes_first(report: Report) -> None:
+    first = [line for line in render_terminal(report).splitlines() if line][1]
+    assert first.startswith("Set --prefix-match-unit 96")
+
+
+def test_both_views_say_the_same_numbers(report: Report) -> None:
+    wide = set(_NUMBER.findall(render_terminal(report, width=200)))
+    markdown = set(_NUMBER.findall(render_markdown(report).replace("\\", "")))
+    assert wide - markdown == set()
+
+
+def test_losses_and_hits_sum_to_what_is_shared(report: Report) -> None:
+    table = content.losses_table(report)
+    for column in (1, 2):
+        cells = [int(row[column].replace(",", "").replace("−", "-")) for row in table.rows[:-1]]
+        assert sum(cells[:-1]) == cells[-1]
+
+
+def test_the_unit_in_force_and_the_recommended_one_are_marked(report: Report) -> None:
+    table = content.candidates_table(report)
+    assert [row[0] for row in table.rows] == ["528", "96", "16"]
+    assert table.roles == ("current", "recommended", "")
+
+
+def test_struck_and_idle_units_are_grouped_by_reason(report: Report) -> None:
+    assert content.struck_units(report) == [
+        ("48", "48 does not divide the block of 500 of group 2 (full)"),
+        ("2", "valid, not replayed (name it with --units)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [("keep", "Keep the unit of 96"), ("unset", "Unset"), ("cannot_help", "No match unit changes")],
+)
+def test_every_action_has_its_headline(report: Report, action: str, words: str) -> None:
+    advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
+    other = msgspec.structs.replace(report, recommendation=advice)
+    assert content.headline(other).startswith(words)
+    assert bool(content.gain_sentences(other)) == (action == "unset")
+
+
+def test_hostile_names_stay_text(report: Report) -> None:
+    family = msgspec.structs.replace(report.families[0], name="\x1b[2Jevil|<b>`x`\n# h")
+    hostile = msgspec.structs.replace(report, families=(family,))
+    terminal, markdown = render_terminal(hostile, width=120), render_markdown(hostile)
+    assert "\x1b" not in terminal
+    assert "evil|<b>" in terminal
+    assert r"evil\|\<b\>\`x\`" in markdown
+
+
+def test_sparklines() -> None:
+    assert sparkline((0, 1, 7)) == "·▂█"
+    assert sparkline((0, 0)) == ""
+
+
+def test_a_report_without_extras_has_no_empty_sections(report: Report) -> None:
+    bare = msgspec.structs.replace(
+        report, families=(), capacity=(), windows=(), levers=(), validation=None, requests=msgspec.UNSET
+    )
+    text = render_terminal(bare)
+    for title in ("Families", "pool's size", "Over time", "What else", "Validated"):
+        assert title not in text
+        assert title not in render_markdown(bare)
