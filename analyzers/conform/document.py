@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kvtune.analyzers.conform.prefix_hits import conform_cases
 from kvtune.analyzers.conform.resolve_rows import conform_rows
 from kvtune.analyzers.conform.result import ConformResult
 from kvtune.analyzers.profiles import PROFILES, ReleaseProfile
 from kvtune.tokenization.errors import UnusableInputError
 
 _FORMATS: dict[str, Callable[[dict[str, Any], ReleaseProfile], ConformResult]] = {
+    "prefix-hits/1": conform_cases,
     "resolve/1": conform_rows,
 }
 

@@ -20,6 +20,7 @@ _V0_32 = replace(
     version="0.32.0",
     caching_needs_align=False,
     hashes_look_ahead=False,
+    registers_accepted_drafts=False,
     drop_keeps_block_below_junction=False,
     rekeyed_tail_defers_twins=True,
 )
@@ -66,6 +67,7 @@ _V0_28 = replace(
     mask_grid="scheduler_block",
     drop_moves_replay_boundary=False,
     mamba_tail_drop="never",
+    state_release_skips_gaps=False,
     can_disable_block_drop=False,
     exports_states=False,
     junction_checkpoint_option=None,

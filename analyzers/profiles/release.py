@@ -128,6 +128,14 @@ class ReleaseProfile:
     """In 0.32 re-keying a block-aligned tail marked it as written in this step, so that same-step twins were
     admitted one step after the other. (the same)"""
 
+    state_release_skips_gaps: bool = True
+    """Releasing states that a request has moved past looks behind gaps in its table. Up to 0.28 it stopped at the
+    first gap, so that a state behind it was held to the end. (the same)"""
+
+    registers_accepted_drafts: bool = True
+    """With a drafter, blocks that accepted drafts filled are keyed when the output is handed back. Before 0.33 with
+    the next chunk. (`sched/scheduler: update_from_output`)"""
+
     hashes_look_ahead: bool = True
     """With an EAGLE-like drafter the block hash covers the next tokens and nothing is dropped. Since 0.33.
     (`vllm/config/vllm.py: num_hash_lookahead_tokens`)"""

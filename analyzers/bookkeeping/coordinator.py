@@ -1,0 +1,246 @@
+"""All groups of one engine: look a request up, make room for it, allocate, register keys, give everything back.
+
+    one admission: find --> [whole prompt fits?] --> release what is out of reach --> [this chunk fits?]
+                   --> adopt the hit in every group --> allocate in every group --> register keys
+
+Keys are registered when a chunk is scheduled, before it is computed. Sources: `kv_cache_manager: allocate_slots`,
+`kv_cache_coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+
+from kvtune.analyzers.bookkeeping.block_pool import Block, BlockPool
+from kvtune.analyzers.bookkeeping.checkpoint import CheckpointRules
+from kvtune.analyzers.bookkeeping.full_attention import FullAttentionManager
+from kvtune.analyzers.bookkeeping.lookup import Hit, Manager, PrefixLookup
+from kvtune.analyzers.bookkeeping.mamba import MambaAlignManager
+from kvtune.analyzers.bookkeeping.mamba_plain import MambaPlainManager
+from kvtune.analyzers.bookkeeping.manager import AttentionManager, Copy, ManagerContext
+from kvtune.analyzers.bookkeeping.retention import replay_boundaries
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.sliding_window import ChunkedLocalManager, SlidingWindowManager
+from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
+from kvtune.analyzers.profiles import ReleaseProfile
+from kvtune.analyzers.resolver import ResolvedSizes
+from kvtune.tokenization.errors import UnusableInputError
+
+UNBOUNDED_LENGTH = 1 << 40
+
+
+class Coordinator:
+    """The cache side of one engine.
+
+    Attributes:
+        pool: shared by all groups. managers: one per group, or per run of like `align` groups.
+        lookup: None while prefix caching is off.
+    """
+
+    def __init__(self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes) -> None:
+        self.sizes = sizes
+        self.pool = BlockPool(config.num_blocks)
+        self.max_model_len = config.max_model_len or UNBOUNDED_LENGTH
+        self._caching = config.enable_prefix_caching
+        self._slot_lookahead = sizes.slot_lookahead_tokens
+        self._reprefilled = max(0, sizes.prefill_lookahead_tokens - 1)
+        self._watermark = 0 if config.num_blocks is None else int(config.watermark * config.num_blocks)
+        # With sparse retention only the chunk that ends the prefill exports a state; otherwise every chunk may.
+        self._knows_prefill_end = config.retention_interval == 0
+        batches = 2 if config.scheduling == "async" else 1
+        context = ManagerContext(
+            pool=self.pool,
+            profile=profile,
+            checkpoints=CheckpointRules(
+                profile, drop=sizes.eagle_block_drop, lookahead=sizes.hash_lookahead_tokens
+            ),
+            caching=config.enable_prefix_caching,
+            unit=sizes.hash_block_size,
+            scheduler_block=sizes.scheduler_block_size,
+            grid=sizes.cache_hit_alignment,
+            retention=config.retention_interval,
+            drop=sizes.eagle_block_drop,
+            lookahead=sizes.hash_lookahead_tokens,
+            max_in_flight_tokens=batches * config.max_num_batched_tokens,
+            max_model_len=self.max_model_len,
+            speculative_blocks=sizes.speculative_blocks,
+            prefill_lookahead=sizes.prefill_lookahead_tokens,
+            junction_checkpoint=sizes.junction_checkpoint,
+        )
+        groups = config.expanded()
+        dropping = _spread_over_like_groups(groups, sizes)
+        self.managers = _build_managers(context, groups, sizes, dropping)
+        self._recycling = [
+            (place, manager) for place, manager in enumerate(self.managers) if manager.recycles
+        ]
+        self._numbered = list(enumerate(self.managers))
+        self._registering = [
+            (place, manager)
+            for place, manager in enumerate(self.managers)
+            if manager.group.cacheable or not profile.uncacheable_groups
+        ]
+        self._mambas = [
+            manager for manager in self.managers if isinstance(manager, MambaAlignManager | MambaPlainManager)
+        ]
+        self._floors_to = 1 if len(groups) == 1 or sizes.partial_hits else sizes.scheduler_block_size
+        self._unitary = len(groups) == 1
+        self._drop = bool(sizes.dropping_groups)
+        self.lookup = PrefixLookup(self.managers, sizes, profile, dropping) if self._caching else None
+        self._no_hit = Hit(0, 0, tuple(() for _ in self.managers))
+
+    def begin_step(self) -> None:
+        """A new step starts: states keyed in the last one exist now."""
+        for manager in self._mambas:
+            manager.begin_step()
+
+    def find(self, sequence: Sequence) -> Hit:
+        """The hit of a request that is about to be admitted."""
+        if self.lookup is None or sequence.skip_reading:
+            return self._no_hit
+        return self.lookup.find(sequence)
+
+    def blocks_for_whole_prompt(self, sequence: Sequence, hit: Hit) -> int:
+        """Free blocks that the whole request, as far as it is known, takes."""
+        tokens = min(sequence.num_tokens, self.max_model_len)
+        start = min(hit.tokens, self.max_model_len)
+        end = sequence.prefill_end if self._knows_prefill_end else 0
+        return sum(
+            manager.blocks_needed(sequence.states[place], tokens, tokens, hit.blocks[place], start, end, True)  # type: ignore[arg-type]
+            for place, manager in self._numbered
+        )
+
+    def admit(self, sequence: Sequence, hit: Hit, num_new_tokens: int, *, others_run: bool) -> bool:
+        """Give a waiting request its hit and the slots of its first chunk; False if that does not fit now."""
+        watermark = self._watermark if others_run else 0
+        if not sequence.states:
+            sequence.states = [manager.new_state() for manager in self.managers]
+        if self.blocks_for_whole_prompt(sequence, hit) + watermark > self.pool.num_free:
+            return False
+        return self._allocate(sequence, hit, num_new_tokens, watermark)
+
+    def extend(self, sequence: Sequence, num_new_tokens: int) -> bool:
+        """Give a running request the slots of its next chunk; False if they do not fit now."""
+        computed = min(sequence.num_computed_tokens, self.max_model_len)
+        processed = computed - sequence.num_in_flight_tokens
+        for place, manager in self._recycling:
+            manager.release_skipped(sequence.states[place], processed if processed > 0 else 0)
+        return self._allocate(sequence, self._no_hit, num_new_tokens, 0)
+
+    def _allocate(self, sequence: Sequence, hit: Hit, num_new_tokens: int, watermark: int) -> bool:
+        states, blocks = sequence.states, hit.blocks
+        start = sequence.num_computed_tokens + hit.tokens
+        main = min(start, self.max_model_len) + num_new_tokens
+        slots = min(main + self._slot_lookahead, self.max_model_len)
+        end = sequence.prefill_end if self._knows_prefill_end else 0
+        needed = watermark
+        for place, manager in self._numbered:
+            needed += manager.blocks_needed(states[place], slots, main, blocks[place], start, end, False)  # type: ignore[arg-type]
+        if needed > self.pool.num_free:
+            return False
+        if hit.tokens:
+            for place, manager in self._numbered:
+                manager.adopt(states[place], blocks[place], hit.tokens)  # type: ignore[arg-type]
+        for place, manager in self._numbered:
+            manager.allocate(states[place], slots, main)
+        if self._caching:
+            self.register(sequence, min(main, sequence.num_tokens))
+        return True
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Key what `num_tokens` computed or scheduled tokens fill, in every group."""
+        if not self._caching:
+            return
+        boundaries = replay_boundaries(
+            sequence.num_prompt_tokens, self.sizes.scheduler_block_size, self._moves
+        )
+        states = sequence.states
+        if self._unitary:
+            for place, manager in self._registering:
+                manager.register(sequence, states[place], max(0, num_tokens - self._reprefilled), boundaries)
+            return
+        floor = self._floors_to
+        aligned = num_tokens - num_tokens % floor
+        for place, manager in self._registering:
+            count = aligned
+            if manager.drops and aligned > 0:
+                # A dropping group looks one block past the grid.
+                final = max(0, num_tokens - self._reprefilled)
+                count = min(final, final - final % floor + manager.block_size)
+            manager.register(sequence, states[place], count, boundaries)
+
+    @property
+    def _moves(self) -> bool:
+        return self._drop
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back all blocks of a finished or preempted request, group by group."""
+        for manager, state in zip(self.managers, sequence.states, strict=False):
+            manager.release(state)
+        sequence.states = []
+
+    def take_copies(self) -> list[Copy]:
+        """Block copies queued in this step. Both ends are held until they are given back to the pool."""
+        copies: list[Copy] = []
+        for manager in self.managers:
+            if manager.copies:
+                copies.extend(manager.take_copies())
+        return copies
+
+    def free_copy_ends(self, copies: Seq[Copy]) -> None:
+        """Drop the references that kept both ends of the copies alive."""
+        ends: list[Block] = [block for pair in copies for block in pair]
+        self.pool.free(ends)
+
+    @property
+    def num_keys(self) -> int:
+        """Keys in all groups' indexes."""
+        return sum(len(index.blocks) for manager in self.managers for index in manager.indexes)
+
+
+def _spread_over_like_groups(groups: tuple[KVCacheGroup, ...], sizes: ResolvedSizes) -> frozenset[int]:
+    """Groups whose hits drop a unit: those that do, and every group of the same spec, as all are looked up at once."""
+    if len(groups) == 1:
+        return sizes.dropping_groups
+    specs = {replace(groups[place], draft=False) for place in sizes.dropping_groups}
+    return frozenset(place for place, group in enumerate(groups) if replace(group, draft=False) in specs)
+
+
+def _build_managers(
+    context: ManagerContext, groups: tuple[KVCacheGroup, ...], sizes: ResolvedSizes, dropping: frozenset[int]
+) -> list[Manager]:
+    managers: list[Manager] = []
+    place = 0
+    while place < len(groups):
+        group, block_size, drops = groups[place], sizes.group_block_sizes[place], place in dropping
+        if group.kind == "mamba" and group.mode in (None, "align"):
+            members = 1
+            while place + members < len(groups) and groups[place + members] == group:
+                members += 1
+            managers.append(
+                MambaAlignManager(context, group, place, block_size, drops=drops, members=members)
+            )
+            place += members
+            continue
+        managers.append(_MANAGERS[_manager_kind(group)](context, group, place, block_size, drops=drops))
+        place += 1
+    return managers
+
+
+_MANAGERS: dict[str, type[AttentionManager]] = {
+    "full": FullAttentionManager,
+    "mamba": MambaPlainManager,
+    "sliding_window": SlidingWindowManager,
+    "chunked_local": ChunkedLocalManager,
+}
+
+
+def _manager_kind(group: KVCacheGroup) -> str:
+    if group.kind not in _MANAGERS:
+        raise UnusableInputError(
+            "the kinds of the groups are needed to predict hits",
+            field="--groups",
+            found=f"a bare block size {group.block_size}",
+            wanted="full:SIZE, mamba:SIZE, swa:SIZE:window=W or chunked:SIZE:window=W for each group",
+        )
+    return group.kind

@@ -1,0 +1,35 @@
+"""Full attention: every full block is keyed, and the prompt's tail inside a block.
+
+Source: `single_type_kv_cache_manager: FullAttentionManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+from kvtune.analyzers.bookkeeping.manager import AttentionManager, TableState
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+
+
+class FullAttentionManager(AttentionManager):
+    """Keys are dense: retention does not apply."""
+
+    def register(self, sequence: Sequence, state: TableState, num_tokens: int, boundaries: Seq[int]) -> None:
+        super().register(sequence, state, num_tokens, boundaries)
+        unit = self.context.unit
+        if self.block_size == unit or state.tail_keyed:
+            return
+        # A resend reads at most all but the last token; a dropping group reads the whole prompt before it drops.
+        readable = sequence.num_prompt_tokens
+        if self.context.profile.full_tail_leaves_last_token and not self.drops:
+            readable -= 1
+        tail = min(readable // unit * unit, sequence.num_hashed_tokens(unit))
+        if tail == 0 or tail > num_tokens or tail % self.block_size == 0:
+            return
+        position = tail // self.block_size
+        if position < len(state.table):
+            block = state.table[position]
+            if block is not None:
+                self.indexes[0].key_partial(sequence.key(tail), block, tail)
+                # Nothing but promotion to a full block can take the key from a block that is held.
+                state.tail_keyed = True

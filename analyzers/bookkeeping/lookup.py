@@ -1,0 +1,175 @@
+"""The longest prefix that every group can serve: groups are asked in turn until none shortens the answer.
+
+Source: `kv_cache_coordinator: HybridKVCacheCoordinator.find_longest_cache_hit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+from kvtune.analyzers.bookkeeping.block_pool import Block
+from kvtune.analyzers.bookkeeping.finders import (
+    ChunkedLocalFinder,
+    Finder,
+    Found,
+    FullFinder,
+    StateFinder,
+    WindowFinder,
+)
+from kvtune.analyzers.bookkeeping.mamba import MambaAlignManager
+from kvtune.analyzers.bookkeeping.manager import AttentionManager
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.profiles import ReleaseProfile
+from kvtune.analyzers.resolver import ResolvedSizes
+
+Manager = AttentionManager | MambaAlignManager
+
+_FINDERS: dict[str, type[Finder]] = {
+    "full": FullFinder,
+    "mamba": StateFinder,
+    "sliding_window": WindowFinder,
+    "chunked_local": ChunkedLocalFinder,
+}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A reconciled hit.
+
+    Attributes:
+        tokens: its length. junction: the longest single group's hit where that is longer, else 0.
+        blocks: per manager, what it adopts; empty where nothing is cached.
+    """
+
+    tokens: int
+    junction: int
+    blocks: Seq[Seq[Block | None]]
+
+
+class PrefixLookup:
+    """Asks the groups of one engine. Groups that are not cacheable take no part."""
+
+    def __init__(
+        self, managers: Seq[Manager], sizes: ResolvedSizes, profile: ReleaseProfile, dropping: frozenset[int]
+    ) -> None:
+        self._managers = managers
+        self._nothing: tuple[Seq[Block | None], ...] = tuple(() for _ in managers)
+        self._unit = sizes.hash_block_size
+        self._past_last_token = profile.drop_reads_whole_prompt
+        self._spec_managers: list[list[int]] = []
+        self._finders: list[Finder] = []
+        specs: dict[object, list[int]] = {}
+        for place, manager in enumerate(managers):
+            if manager.group.cacheable:
+                spec = replace(manager.group, count=1, draft=False)
+                specs.setdefault((spec, manager.block_size), []).append(place)
+        # Full attention first: its answer bounds all others.
+        ordered = sorted(specs.values(), key=lambda places: managers[places[0]].group.kind != "full")
+        grid = sizes.cache_hit_alignment
+        for places in ordered:
+            first = managers[places[0]]
+            indexes = [index for place in places for index in managers[place].indexes]
+            drops = any(index.group in dropping for index in indexes)
+            finder = _FINDERS[first.group.kind](
+                first.group, indexes, first.block_size, self._unit, grid, drops
+            )
+            self._finders.append(finder)
+            self._spec_managers.append(places)
+        self._single = len(managers) == 1 and managers[0].members == 1
+        self._one_pass = len(ordered) == 2 and managers[ordered[0][0]].group.kind == "full"
+
+    @property
+    def probes(self) -> int:
+        """Positions that the engine would have asked its store for, so far."""
+        return sum(finder.probes for finder in self._finders)
+
+    def find(self, sequence: Sequence) -> Hit:
+        """The hit of a sequence that is about to be admitted; the last token is always left to compute."""
+        limit = sequence.num_tokens - 1
+        if self._single:
+            tokens, found = self._finders[0].find(sequence, limit, self._finders[0].drops)
+            return Hit(tokens, 0, (found[0],))
+        answers, tokens, longest = self._reconcile(sequence, limit)
+        if not tokens:
+            return Hit(0, longest, self._nothing)
+        blocks: list[Seq[Block | None]] = list(self._nothing)
+        for places, finder, answer in zip(self._spec_managers, self._finders, answers, strict=True):
+            assert answer is not None
+            self._share_out(blocks, places, finder, answer, tokens)
+        return Hit(tokens, longest if longest > tokens else 0, blocks)
+
+    def _reconcile(self, sequence: Sequence, limit: int) -> tuple[list[Found | None], int, int]:
+        """Each finder's answer, the length that all agree on, and the longest answer."""
+        finders = self._finders
+        answers: list[Found | None] = [None] * len(finders)
+        verified: set[int] = set()
+        tokens, longest = limit, 0
+        while True:
+            current = tokens
+            for number, finder in enumerate(finders):
+                answer = answers[number]
+                if answer is not None and finder.__class__ is FullFinder:
+                    # What full attention has, it has up to any shorter length.
+                    current = min(current, answer[0])
+                    continue
+                drop = finder.drops and number not in verified
+                reach = current
+                if drop and not finder.finds_states:
+                    reach = self._with_margin(sequence, finder, current, limit)
+                answer = answers[number] = finder.find(sequence, reach, drop)
+                if drop:
+                    verified.add(number)
+                elif answer[0] < current:
+                    verified.clear()
+                current = answer[0]
+                longest = max(longest, current)
+            if current >= tokens:
+                break
+            tokens = current
+            if self._one_pass:
+                break
+        return answers, tokens, longest
+
+    def _with_margin(self, sequence: Sequence, finder: Finder, length: int, limit: int) -> int:
+        """A dropping group looks one unit further, so that the drop lands on `length` again."""
+        fine = finder.fine and isinstance(finder, FullFinder)
+        margin = self._unit if fine and finder.block_size > self._unit else finder.block_size
+        bound = sequence.num_hashed_tokens(self._unit) if self._past_last_token else limit
+        return min(length + margin, bound)
+
+    def _share_out(
+        self, blocks: list[Seq[Block | None]], places: list[int], finder: Finder, answer: Found, tokens: int
+    ) -> None:
+        """Give each manager its part of a joint answer, cut to the agreed length."""
+        found = answer[1]
+        if not finder.finds_states:
+            count = -(-tokens // finder.block_size) if isinstance(finder, FullFinder) else None
+            for place, table in zip(places, found, strict=True):
+                blocks[place] = table if count is None or count >= len(table) else table[:count]
+            return
+        start = 0
+        for place in places:
+            manager = self._managers[place]
+            row = tuple(state[0] for state in found[start : start + manager.members] if state)
+            start += manager.members
+            if isinstance(manager, MambaAlignManager):
+                blocks[place] = row
+            elif row:
+                position = -(-answer[0] // manager.block_size) - 1
+                blocks[place] = [None] * position + list(row)
+
+    def longest_by_group(self, sequence: Sequence) -> list[int]:
+        """Each expanded group's own longest hit, asked alone: a diagnostic that decides nothing."""
+        limit = sequence.num_tokens - 1
+        lengths = [0] * sum(manager.members for manager in self._managers)
+        for finder in self._finders:
+            reach = limit
+            if finder.drops and not finder.finds_states and self._past_last_token:
+                reach = self._with_margin(sequence, finder, limit, limit)
+            probes = finder.probes
+            tokens = finder.find(sequence, reach, finder.drops)[0]
+            finder.probes = probes
+            for index in finder.indexes:
+                lengths[index.group] = tokens
+        return lengths

@@ -1,0 +1,376 @@
+"""Mamba groups in mode `align`: a state can be reused only where a chunk ended, and one block holds one state.
+
+    table of a request, block 528, prompt 1946, unit 16; chunks end at 1584, 1936, 1946:
+      |  null  |  null  | state@1584 | running state |       keyed at 1584, and at 1936 while it stands there
+    next step: the running block is written on, so its key at 1936 moves to a fresh copy of it
+
+A run of K like groups does the same to K blocks at every moment, so one manager keeps K of them in a row: a row is
+the tuple of the members' blocks. Rows are few (the last state, the running one, drafts' scratch), so a table is a
+dict of its rows and a length, and no cost grows with the prompt. Source: `single_type_kv_cache_manager:
+MambaManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+from kvtune.analyzers.bookkeeping.block_pool import UNLIMITED, Block
+from kvtune.analyzers.bookkeeping.checkpoint import can_export
+from kvtune.analyzers.bookkeeping.manager import Copy, ManagerContext
+from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
+from kvtune.analyzers.bookkeeping.retention import keeps_state, with_junction
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.layout import KVCacheGroup
+
+Row = tuple[Block, ...]
+
+NEXT_STEP = 2 * UNLIMITED
+"""More blocks than any pool has: the request has to wait for the next step."""
+
+
+class StateTable:
+    """A request's states in a run of like groups.
+
+    Attributes:
+        rows: position -> row; every other position below `length` is the null block.
+        cached: leading positions that need no key any more.
+        partial: (position, row) of a state that ends inside a block: a hit's, to be copied before it is written,
+            or the request's own tail, whose key moves to a copy.
+        last_position: where the state of the step before stands. retired: positions already released.
+        allocated: blocks were allocated since admission. export: (token position, table position) of the state
+            that the current chunk exports.
+    """
+
+    __slots__ = ("allocated", "cached", "export", "last_position", "length", "partial", "retired", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.length = 0
+        self.cached = 0
+        self.partial: tuple[int, Row] | None = None
+        self.last_position = -1
+        self.retired = 0
+        self.allocated = False
+        self.export: tuple[int, int] | None = None
+
+
+class MambaAlignManager:
+    """A run of like Mamba groups. `written` are the keys registered in this step: states that do not exist yet."""
+
+    recycles = True
+
+    def __init__(
+        self,
+        context: ManagerContext,
+        group: KVCacheGroup,
+        place: int,
+        block_size: int,
+        *,
+        drops: bool,
+        members: int = 1,
+    ) -> None:
+        self.context = context
+        self.pool = context.pool
+        self.group = group
+        self.place = place
+        self.members = members
+        self.block_size = block_size
+        self.drops = drops
+        self.indexes = [PrefixIndex(place + member, lookahead=context.lookahead) for member in range(members)]
+        self.speculative_blocks = context.speculative_blocks
+        self.written: set[int] = set()
+        self.copies: list[tuple[Row, Row]] = []
+        profile = context.profile
+        self.junction_step = block_size if drops and profile.drop_keeps_block_below_junction else 0
+        self.export_grid = context.grid if profile.export_grid == "hit_alignment" else context.unit
+        self.mask_grid = context.grid if profile.mask_grid == "hit_alignment" else context.scheduler_block
+
+    def new_state(self) -> StateTable:
+        return StateTable()
+
+    def blocks_needed(
+        self,
+        state: StateTable,
+        num_tokens: int,
+        main_tokens: int,
+        hit: Row,
+        start: int,
+        prefill_end: int,
+        admission: bool,
+    ) -> int:
+        """Free blocks that a step up to `main_tokens` takes in all members; drafts have no state of their own."""
+        block_size = self.block_size
+        evictable = 0
+        hit_length = 0
+        if hit:
+            hit_length = -(-start // block_size)
+            written = self.written
+            for block in hit:
+                if block.key in written:
+                    return NEXT_STEP
+                if not block.ref_count:
+                    evictable += 1
+        needed = -(-main_tokens // block_size) + self.speculative_blocks - hit_length - state.length
+        partial = state.partial is not None or (hit_length > 0 and start % block_size != 0)
+        if partial:
+            needed = max(needed, 0) + 1
+        export = 0
+        if self.group.export_alignment is not None:
+            export = self._plan_export(state, start, main_tokens, prefill_end, admission)
+        if needed > 0:
+            needed = self._capped(state, needed, partial, export)
+        return needed * self.members + evictable  # negative where drafts had blocks allocated ahead
+
+    def _capped(self, state: StateTable, needed: int, partial: bool, export: int) -> int:
+        cap = 1 + partial + export
+        if not state.allocated:
+            cap += self.speculative_blocks
+        return min(needed, cap)
+
+    def _plan_export(self, state: StateTable, start: int, end: int, prefill_end: int, admission: bool) -> int:
+        """1 if this chunk exports a state; outside an admission check that is also remembered."""
+        context = self.context
+        position = context.checkpoints.exported(end, self.export_grid)
+        place = -(-end // self.block_size) - 2
+        exports = (
+            position > 0
+            and place >= 0
+            and (end >= prefill_end or not context.profile.export_only_at_prefill_end)
+            and can_export(start, end, position, context.unit, self.block_size, self.group.export_alignment)
+            and (
+                place not in state.rows
+                or (state.allocated and place >= state.length - self.speculative_blocks)
+            )
+        )
+        if not admission:
+            state.export = (position, place) if exports else None
+        return int(exports)
+
+    def adopt(self, state: StateTable, hit: Row, num_hit_tokens: int) -> None:
+        """Take the state of a hit: only the last one counts."""
+        if not hit:
+            return
+        position = -(-num_hit_tokens // self.block_size) - 1
+        self.pool.touch(hit)
+        state.rows[position] = hit
+        state.length = state.cached = position + 1
+        if num_hit_tokens % self.block_size:
+            state.cached = position
+            state.partial = (position, hit)
+
+    def release_skipped(self, state: StateTable, processed_tokens: int) -> None:
+        """Release states that the request has moved past."""
+        rows, last = state.rows, state.last_position
+        passed = min((processed_tokens - 1) // self.block_size, state.length)
+        freed: list[Row] = []
+        if passed > state.retired:
+            stale = sorted(
+                (position for position in rows if state.retired <= position < passed), reverse=True
+            )
+            if self.context.profile.state_release_skips_gaps:
+                state.retired = passed
+            else:
+                stale = [position for nth, position in enumerate(stale) if position == passed - 1 - nth]
+            freed = [rows.pop(position) for position in stale]
+        # The state of the step before the last was copied on already; gaps may keep it out of the range above.
+        late = None
+        if 0 <= last < -(-processed_tokens // self.block_size) - 1:
+            late = rows.pop(last, None)
+        free = self.pool.free
+        for member in range(self.members):
+            if freed:
+                free([row[member] for row in freed])
+            if late is not None:
+                free((late[member],))
+
+    def allocate(self, state: StateTable, num_tokens: int, main_tokens: int) -> Seq[Block]:
+        """Give the request a block for its running state; returns the new blocks, member by member."""
+        spec = self.speculative_blocks
+        required = -(-main_tokens // self.block_size) + spec
+        export = state.export is not None
+        partial = state.partial
+        if required <= state.length and partial is None and not export:
+            state.allocated = True
+            return ()
+        rows, before = state.rows, state.length
+        if state.allocated:
+            state.last_position = before - 1 - spec
+        elif before > 0:
+            state.last_position = before - 1
+        skipped = required - spec - 1
+        if before < skipped:
+            state.length = max(before, skipped - export)
+        if state.allocated:
+            # Scratch blocks of drafts stay exclusive to the request and travel with it; one at the place of an
+            # exported state stays there to receive it.
+            for position in range(before - spec, before):
+                if position >= skipped - export:
+                    break
+                rows[state.length] = rows.pop(position)
+                state.length += 1
+        count = max(required - state.length, 0) + (partial is not None)
+        flat = self.pool.allocate(count * self.members)
+        fresh: list[Row] = (
+            [(block,) for block in flat]
+            if self.members == 1
+            else list(zip(*(flat[m * count : (m + 1) * count] for m in range(self.members)), strict=True))
+        )
+        if partial is not None:
+            state.partial = None
+            self._copy(state, partial, fresh.pop(0))
+        for row in fresh:
+            rows[state.length] = row
+            state.length += 1
+        state.allocated = True
+        return flat
+
+    def _copy(self, state: StateTable, partial: tuple[int, Row], target: Row) -> None:
+        position, source = partial
+        self.copies.append((source, target))
+        if not state.allocated:
+            # A hit: the request goes on in a private copy.
+            state.rows[position] = target
+            for block in target:
+                block.ref_count += 1
+            return
+        # The request's own tail: workers cannot swap its block any more, so the keys move to the copy.
+        for index, old, new in zip(self.indexes, source, target, strict=True):
+            index.move(old, new)
+            old.ref_count += 1
+        if target[0].key is not None:
+            self.written.add(target[0].key)
+
+    def register(self, sequence: Sequence, state: StateTable, num_tokens: int, boundaries: Seq[int]) -> None:
+        """Key the states that stand on block boundaries, and the one where the prompt can be resumed."""
+        context = self.context
+        hashed = sequence.num_tokens - sequence.lookahead
+        full = min(num_tokens, hashed - hashed % context.unit) // self.block_size
+        start = state.cached
+        crossed: list[int] = []
+        if start < full:
+            crossed = [position for position in state.rows if start <= position < full]
+            if crossed:
+                if len(crossed) > 1:
+                    crossed.sort()
+                self._key_blocks(
+                    sequence, state, crossed, with_junction(boundaries, sequence.junction, self.junction_step)
+                )
+            state.cached = full
+        if state.export is not None:
+            key = self._key_export(sequence, state, state.export, num_tokens)
+        else:
+            key = self._key_tail(sequence, state, num_tokens)
+        if key is not None:
+            self.written.add(key)
+        for position in crossed:
+            primary = state.rows[position][0].key
+            if primary is not None:
+                self.written.add(primary)
+
+    def _key_blocks(self, sequence: Sequence, state: StateTable, crossed: list[int], kept: Seq[int]) -> None:
+        block_size, interval, grid = self.block_size, self.context.retention, self.mask_grid
+        for position in crossed:
+            if keeps_state(position, block_size, interval, grid, kept):
+                tokens = (position + 1) * block_size
+                key = sequence.key(tokens)
+                for index, block in zip(self.indexes, state.rows[position], strict=True):
+                    if block.key is not None:
+                        index.forget(block)
+                    index.insert(key, block, tokens)
+
+    def _key_export(
+        self, sequence: Sequence, state: StateTable, export: tuple[int, int], num_tokens: int
+    ) -> int | None:
+        """The state exported from this chunk overwrites its block: old keys go, and it is keyed if kept."""
+        position, place = export
+        row = state.rows.get(place)
+        if not self._export_is_kept(sequence, position, num_tokens):
+            for index, block in zip(self.indexes, row or (), strict=False):
+                index.forget(block)
+            return None
+        if row is None or (row[0].key is not None and row[0].key_tokens == position):
+            return None
+        key = sequence.key(position)
+        for index, block in zip(self.indexes, row, strict=True):
+            index.forget(block)
+            index.insert(key, block, position)
+        return key
+
+    def _export_is_kept(self, sequence: Sequence, position: int, num_tokens: int) -> bool:
+        context = self.context
+        rule = context.profile.export_kept
+        if position == sequence.junction:
+            return True
+        if rule != "retention_zero_any" and position == context.checkpoints.exported(
+            sequence.num_prompt_tokens, self.export_grid
+        ):
+            return True
+        if rule != "mask":
+            return context.retention != 0 or num_tokens >= sequence.num_prompt_tokens
+        block = position // self.block_size - 1
+        return position % self.block_size == 0 and keeps_state(
+            block, self.block_size, context.retention, self.mask_grid, ()
+        )
+
+    def _key_tail(self, sequence: Sequence, state: StateTable, num_tokens: int) -> int | None:
+        """Key the running state if the chunk ended where the prompt, or a sharer at the junction, can resume."""
+        context = self.context
+        unit = context.unit
+        if num_tokens <= 0 or num_tokens % unit:
+            return None
+        profile = context.profile
+        if not profile.mamba_tail_on_block_boundary and num_tokens % self.block_size == 0:
+            return None
+        if num_tokens != context.checkpoints.keyed_tail(
+            sequence.num_prompt_tokens, unit, self.drops
+        ) and not (
+            context.junction_checkpoint
+            and num_tokens == sequence.junction
+            and sequence.num_computed_tokens < num_tokens <= sequence.num_prompt_tokens
+        ):
+            return None
+        position = -(-num_tokens // self.block_size) - 1
+        row = state.rows.get(position)
+        if row is None:
+            return None
+        if (
+            row[0].key is not None
+            and row[0].key_tokens == num_tokens
+            and not profile.rekeyed_tail_defers_twins
+        ):
+            return None
+        key = sequence.key(num_tokens)
+        for index, block in zip(self.indexes, row, strict=True):
+            index.key_partial(key, block, num_tokens)
+        if num_tokens % self.block_size:
+            state.partial = (position, row)
+            state.cached = position
+        return key
+
+    def release(self, state: StateTable) -> None:
+        """Give everything back: member by member, each from its last state on."""
+        held = [state.rows[position] for position in sorted(state.rows, reverse=True)]
+        for member in range(self.members):
+            self.pool.free([row[member] for row in held])
+
+    def begin_step(self) -> None:
+        if self.written:
+            self.written.clear()
+
+    def take_copies(self) -> list[Copy]:
+        """The copies queued since the last call, member by member as the engine queues them."""
+        queued = self.copies
+        if not queued:
+            return []
+        self.copies = []
+        return [(source[m], target[m]) for m in range(self.members) for source, target in queued]
+
+    def tables(self, state: StateTable) -> list[list[int]]:
+        """Block ids of each member's table; 0 is the null block."""
+        tables = []
+        for member in range(self.members):
+            table = [0] * state.length
+            for position, row in state.rows.items():
+                table[position] = row[member].block_id
+            tables.append(table)
+        return tables

@@ -1,0 +1,136 @@
+"""The prefix index of one group: from a key to the blocks that hold that prefix's last block or state.
+
+A key is the name of a prefix (`prefix_tree.PrefixPath.key`), so it means the same tokens as the engine's chained
+hash. The engine does not merge equal blocks: a key can have several, and a lookup finds the one keyed first. A
+block can have several keys: a primary one and aliases.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+
+from kvtune.analyzers.bookkeeping.block_pool import Block
+from kvtune.analyzers.prefix_tree import KEY_SHIFT
+
+_POSITION = (1 << KEY_SHIFT) - 1
+
+KeyListener = Callable[[str, int, Block, int], None]
+"""Called with `keyed`, `forgotten` or `evicted`, the group, the block and the key."""
+
+
+class PrefixIndex:
+    """Keys of one group.
+
+    Attributes:
+        group: the expanded group's place. blocks: key -> its only block, or its blocks in keying order.
+        positions: owner (as a key's high bits) -> ascending positions of its keys, for lookups from the right.
+            Only those are kept whose prefix is no multiple of `except_multiples_of`.
+        listener: told of every change, or None.
+    """
+
+    __slots__ = ("_except", "_lookahead", "blocks", "group", "listener", "positions")
+
+    def __init__(self, group: int, *, except_multiples_of: int = 0, lookahead: int = 0) -> None:
+        self.group = group
+        self.blocks: dict[int, Block | dict[Block, None]] = {}
+        self.positions: dict[int, list[int]] = {}
+        self.listener: KeyListener | None = None
+        self._except = except_multiples_of
+        self._lookahead = lookahead
+
+    def first(self, key: int) -> Block | None:
+        """The block that a lookup of `key` finds."""
+        entry = self.blocks.get(key)
+        if entry is None or entry.__class__ is Block:
+            return entry  # type: ignore[return-value]
+        return next(iter(entry))  # type: ignore[arg-type]
+
+    def holds(self, key: int, block: Block) -> bool:
+        """Whether `block` is among the blocks of `key`."""
+        entry = self.blocks.get(key)
+        if entry is None or entry.__class__ is Block:
+            return entry is block
+        return block in entry  # type: ignore[operator]
+
+    def insert(self, key: int, block: Block, tokens: int) -> None:
+        """Make `block` findable by `key`, the name of a prefix of `tokens` tokens."""
+        entry = self.blocks.get(key)
+        if entry is None:
+            self.blocks[key] = block
+            if not self._except or tokens % self._except:
+                position = key & _POSITION
+                kept = self.positions.get(key - position)
+                if kept is None:
+                    self.positions[key - position] = [position]
+                else:
+                    insort(kept, position)
+        elif entry.__class__ is Block:
+            if entry is block:
+                return
+            self.blocks[key] = {entry: None, block: None}  # type: ignore[dict-item]
+        elif block in entry:  # type: ignore[operator]
+            return
+        else:
+            entry[block] = None  # type: ignore[index]
+        if block.key is None:
+            block.key = key
+            block.key_tokens = tokens
+            block.home = self
+        elif block.aliases is None:
+            block.aliases = [key]
+        else:
+            block.aliases.append(key)
+        if self.listener is not None:
+            self.listener("keyed", self.group, block, key)
+
+    def key_partial(self, key: int, block: Block, tokens: int) -> None:
+        """Key a block at a prefix that may end inside it: a shorter prefix's keys give way, a longer one's stay."""
+        if block.key is not None and block.key_tokens < tokens and not self.holds(key, block):
+            self.forget(block)
+        self.insert(key, block, tokens)
+
+    def forget(self, block: Block, *, evicted: bool = False) -> None:
+        """Drop every key of `block`."""
+        key = block.key
+        if key is None:
+            return
+        self._remove(key, block, evicted)
+        if block.aliases is not None:
+            for alias in block.aliases:
+                self._remove(alias, block, evicted)
+            block.aliases = None
+        block.key = None
+
+    def move(self, source: Block, target: Block) -> None:
+        """Give all keys of `source` to `target`, which has none."""
+        if source.key is None:
+            return
+        keys = [source.key, *(source.aliases or ())]
+        tokens = source.key_tokens
+        self.forget(source)
+        for key in keys:
+            self.insert(key, target, tokens)
+
+    def _remove(self, key: int, block: Block, evicted: bool) -> None:
+        entry = self.blocks[key]
+        if entry.__class__ is not Block:
+            del entry[block]  # type: ignore[attr-defined]
+        if entry is block or not entry:
+            del self.blocks[key]
+            position = key & _POSITION
+            if not self._except or (position - self._lookahead) % self._except:
+                kept = self.positions[key - position]
+                del kept[bisect_left(kept, position)]
+                if not kept:
+                    del self.positions[key - position]
+        if self.listener is not None:
+            self.listener("evicted" if evicted else "forgotten", self.group, block, key)
+
+    def highest(self, owner: int, above: int, upto: int) -> int:
+        """The highest kept position of `owner` (a key's high bits) in (above, upto], or 0."""
+        kept = self.positions.get(owner)
+        if kept is None:
+            return 0
+        place = bisect_right(kept, upto)
+        return kept[place - 1] if place and kept[place - 1] > above else 0

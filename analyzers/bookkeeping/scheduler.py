@@ -1,0 +1,298 @@
+"""The scheduler: which requests get how many tokens in a step, who is preempted, who is admitted.
+
+    schedule() -> StepPlan -> the workers run it -> update(plan, generated) -> finished requests
+
+There is no prefill or decode phase: running requests are served first, in order, then waiting ones are admitted,
+each up to what its known tokens and the step budget allow. First come, first served. Source: `sched/scheduler:
+schedule, update_from_output`, and `sched/async_scheduler` for `AsyncScheduler`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Seq
+
+from kvtune.analyzers.bookkeeping.chunk_splitter import ChunkSplitter
+from kvtune.analyzers.bookkeeping.coordinator import Coordinator
+from kvtune.analyzers.bookkeeping.lookup import Hit
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.step_plan import Chunk, StepPlan
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.profiles import ReleaseProfile
+from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
+
+
+class Scheduler:
+    """One engine's scheduler. Step n+1 is scheduled when step n's output is known.
+
+    Attributes:
+        waiting: not admitted, or preempted and put back in front. running: admitted, in order of admission.
+    """
+
+    def __init__(
+        self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes | None = None
+    ) -> None:
+        self.sizes = sizes if sizes is not None else resolve_sizes(config, profile)
+        self.coordinator = Coordinator(config, profile, self.sizes)
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self._untold = False
+        self._budget = config.max_num_batched_tokens
+        self._max_num_seqs = config.max_num_seqs
+        self._threshold = config.long_prefill_token_threshold
+        self._threshold_needs_company = profile.long_prefill_threshold_needs_company
+        self._max_model_len = self.coordinator.max_model_len
+        self._num_drafts = self.sizes.speculative_blocks
+        self._accept = min(config.drafter.accept, self._num_drafts) if config.drafter is not None else 0
+        self._prefill_lookahead = self.sizes.prefill_lookahead_tokens
+        self._registers_output = profile.registers_accepted_drafts and self._num_drafts > 0
+        self._splitter = ChunkSplitter(config, profile, self.sizes) if self.sizes.align_split else None
+
+    # --- requests ----------------------------------------------------------------------------------------------
+    def add_request(self, sequence: Sequence) -> None:
+        """Queue a request."""
+        self.waiting.append(sequence)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether a step has something to do: a request, or workers to be told of finished ones."""
+        return bool(self.running or self.waiting or self._untold)
+
+    def tables(self, sequence: Sequence) -> list[list[int]]:
+        """The block table of a running request in every expanded group; 0 is the null block."""
+        tables: list[list[int]] = []
+        for manager, state in zip(self.coordinator.managers, sequence.states, strict=True):
+            tables.extend(manager.tables(state))
+        return tables
+
+    # --- one step ----------------------------------------------------------------------------------------------
+    def schedule(self) -> StepPlan:
+        """Plan the next step, and hold the blocks that it needs."""
+        coordinator = self.coordinator
+        coordinator.begin_step()
+        self._untold = False
+        chunks: list[Chunk] = []
+        preempted: list[Sequence] = []
+        threshold = self._threshold
+        if threshold and self._threshold_needs_company and len(self.running) + len(self.waiting) <= 1:
+            threshold = 0
+        budget = self._budget
+        if self.running:
+            budget = self._schedule_running(budget, threshold, chunks, preempted)
+        if self.waiting and not preempted:
+            self._admit_waiting(budget, threshold, chunks)
+        copies = coordinator.take_copies()
+        if copies:
+            coordinator.free_copy_ends(copies)
+        for chunk in chunks:
+            self._advance(chunk)
+        return StepPlan(chunks, copies, preempted)
+
+    def _schedule_running(
+        self, budget: int, threshold: int, chunks: list[Chunk], preempted: list[Sequence]
+    ) -> int:
+        place = 0
+        running = self.running
+        while place < len(running) and budget > 0:
+            sequence = running[place]
+            num_new = self._next_tokens(sequence)
+            if 0 < threshold < num_new:
+                num_new = threshold
+            num_new = min(num_new, budget, self._max_model_len - sequence.num_computed_tokens - 1)
+            if num_new > 0 and self._splitter is not None:
+                num_new = self._splitter.clip(sequence, sequence.num_computed_tokens, num_new)
+            num_new = self._leave_lookahead(sequence, sequence.num_computed_tokens, num_new)
+            if num_new <= 0:
+                place += 1
+                continue
+            if not self._make_room(sequence, num_new, preempted):
+                break
+            drafts = 0
+            if sequence.num_draft_tokens:
+                known = sequence.num_tokens + sequence.num_output_placeholders
+                drafts = min(
+                    sequence.num_draft_tokens, max(0, num_new + sequence.num_computed_tokens - known)
+                )
+                sequence.num_draft_tokens = 0
+            chunks.append(Chunk(sequence, sequence.num_computed_tokens, num_new, drafts))
+            budget -= num_new
+            place += 1
+        return budget
+
+    def _next_tokens(self, sequence: Sequence) -> int:
+        """Tokens that a running request could compute now."""
+        return sequence.num_tokens + sequence.num_draft_tokens - sequence.num_computed_tokens
+
+    def _make_room(self, sequence: Sequence, num_new: int, preempted: list[Sequence]) -> bool:
+        """Hold the blocks of a chunk, preempting from the end of the queue; False if it preempted itself."""
+        while not self.coordinator.extend(sequence, num_new):
+            victim = self.running.pop()
+            self._preempt(victim)
+            preempted.append(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _admit_waiting(self, budget: int, threshold: int, chunks: list[Chunk]) -> None:
+        skipped: list[Sequence] = []
+        waiting, running, coordinator = self.waiting, self.running, self.coordinator
+        while waiting and budget > 0 and len(running) < self._max_num_seqs:
+            sequence = waiting[0]
+            if sequence.num_stale_tokens:
+                skipped.append(waiting.popleft())
+                continue
+            hit = coordinator.find(sequence)
+            sequence.junction = hit.junction
+            num_new, drafts = self._first_tokens(sequence, hit, budget, threshold, chunks)
+            if num_new <= 0:
+                break
+            if not coordinator.admit(sequence, hit, num_new, others_run=bool(running)):
+                break
+            waiting.popleft()
+            running.append(sequence)
+            sequence.num_computed_tokens = hit.tokens
+            chunks.append(Chunk(sequence, hit.tokens, num_new, drafts, hit))
+            budget -= num_new
+        waiting.extendleft(reversed(skipped))
+
+    def _first_tokens(
+        self, sequence: Sequence, hit: Hit, budget: int, threshold: int, chunks: Seq[Chunk]
+    ) -> tuple[int, int]:
+        """Tokens, and drafts among them, of the first chunk after a hit."""
+        num_new = sequence.num_tokens - hit.tokens
+        drafts = 0
+        if num_new == 1 and self._num_drafts and (chunks or hit.tokens) and not self._prefills(chunks):
+            # A request that only decodes is padded to the batch's uniform number of rows.
+            padded = 1 + self._num_drafts
+            if hit.tokens + padded + 1 <= self._max_model_len:
+                if padded > budget:
+                    return 0, 0
+                num_new, drafts = padded, self._num_drafts
+        if 0 < threshold < num_new:
+            num_new = threshold
+        num_new = min(num_new, budget)
+        if self._splitter is not None:
+            num_new = self._splitter.clip(sequence, hit.tokens, num_new)
+            if drafts and 0 < num_new != 1 + drafts:
+                num_new, drafts = 1, 0
+        if num_new > 0:
+            num_new = self._leave_lookahead(sequence, hit.tokens, num_new)
+        return num_new, drafts
+
+    @staticmethod
+    def _prefills(chunks: Seq[Chunk]) -> bool:
+        """Whether a running request's chunk is part of its prefill."""
+        return any(chunk.hit is None and chunk.sequence.is_prefill_chunk for chunk in chunks)
+
+    def _leave_lookahead(self, sequence: Sequence, computed: int, num_new: int) -> int:
+        """A drafter of several modules needs a chunk's end to be followed by as many known tokens, or by none."""
+        remaining = sequence.num_tokens - computed - num_new
+        if 0 < remaining < self._prefill_lookahead:
+            num_new -= self._prefill_lookahead - remaining
+        return num_new
+
+    def _advance(self, chunk: Chunk) -> None:
+        """Count a scheduled chunk as computed: the next step may be scheduled before this one has run."""
+        sequence = chunk.sequence
+        sequence.num_computed_tokens += chunk.num_tokens
+        sequence.num_in_flight_tokens += chunk.num_tokens
+        known = sequence.num_tokens + sequence.num_output_placeholders
+        sequence.is_prefill_chunk = sequence.num_computed_tokens < known
+        chunk.samples = not sequence.is_prefill_chunk
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.coordinator.release(sequence)
+        sequence.num_computed_tokens = 0
+        sequence.num_draft_tokens = 0
+        sequence.num_stale_tokens = sequence.num_in_flight_tokens
+        sequence.num_output_placeholders = 0
+        sequence.num_preemptions += 1
+        self.waiting.appendleft(sequence)
+
+    # --- the step's output -------------------------------------------------------------------------------------
+    def update(self, plan: StepPlan, generated: Seq[int] | None = None) -> list[Sequence]:
+        """Hand a step's output back; returns the requests that it finished.
+
+        Args:
+            generated: tokens per chunk, in the plan's order: one and the accepted drafts. None: what the
+                drafter's configured acceptance gives.
+        """
+        finished: list[Sequence] = []
+        for place, chunk in enumerate(plan.chunks):
+            sequence = chunk.sequence
+            sequence.num_in_flight_tokens -= chunk.num_tokens
+            stale = sequence.num_stale_tokens > 0
+            if stale:
+                sequence.num_stale_tokens -= chunk.num_tokens
+            if sequence.finished or not chunk.samples:
+                continue
+            count = 1 + min(self._accept, chunk.num_drafts) if generated is None else generated[place]
+            if count and self._append(sequence, chunk, count, stale):
+                sequence.finished = True
+                finished.append(sequence)
+                self._untold = True
+                self.coordinator.release(sequence)
+                (self.running if sequence in self.running else self.waiting).remove(sequence)
+        return finished
+
+    def _append(self, sequence: Sequence, chunk: Chunk, count: int, stale: bool) -> bool:
+        """Append generated tokens; True if the request ends with them."""
+        rejected = chunk.num_drafts - (count - 1)
+        if chunk.num_drafts and not stale:
+            if sequence.num_computed_tokens > 0:
+                sequence.num_computed_tokens -= rejected
+            if sequence.num_output_placeholders > 0:
+                sequence.num_output_placeholders -= rejected
+        had_placeholders = sequence.num_output_placeholders > 0
+        left = min(
+            sequence.max_output_tokens - sequence.num_output_tokens, self._max_model_len - sequence.num_tokens
+        )
+        added = max(1, min(count, left))
+        sequence.num_output_tokens += added
+        sequence.num_tokens += added
+        stopped = added >= left
+        if not stale:
+            if stopped:
+                sequence.num_computed_tokens -= count - added
+            if had_placeholders:
+                sequence.num_output_placeholders -= count
+            if (had_placeholders or self._registers_output) and sequence.states:
+                self.coordinator.register(
+                    sequence, sequence.num_computed_tokens - sequence.num_in_flight_tokens
+                )
+        if not stopped and self._num_drafts:
+            self._draft(sequence)
+        return stopped
+
+    def _draft(self, sequence: Sequence) -> None:
+        """The drafter proposes tokens for the next step."""
+        if not sequence.is_prefill_chunk:
+            sequence.num_draft_tokens = self._num_drafts
+
+
+class AsyncScheduler(Scheduler):
+    """Step n+1 is scheduled before step n's output is known: sampled tokens are counted as placeholders."""
+
+    def _next_tokens(self, sequence: Sequence) -> int:
+        placeholders = sequence.num_output_placeholders
+        computed = sequence.num_computed_tokens
+        ends_at = sequence.num_prompt_tokens + sequence.max_output_tokens
+        if placeholders and computed + 2 - placeholders >= ends_at:
+            return 0  # the step in flight gives the last token
+        return sequence.num_tokens + sequence.num_draft_tokens + placeholders - computed
+
+    def _advance(self, chunk: Chunk) -> None:
+        super()._advance(chunk)
+        if chunk.samples:
+            chunk.sequence.num_output_placeholders += 1 + chunk.num_drafts
+            chunk.sequence.num_draft_tokens = self._num_drafts
+
+    def _draft(self, sequence: Sequence) -> None:
+        """Drafts were counted when the step was scheduled."""
+
+
+def make_scheduler(
+    config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes | None = None
+) -> Scheduler:
+    """The scheduler that `config.scheduling` asks for."""
+    return (AsyncScheduler if config.scheduling == "async" else Scheduler)(config, profile, sizes)

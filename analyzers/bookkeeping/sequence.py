@@ -1,0 +1,127 @@
+"""One request as the scheduler sees it: lengths, progress, its prefix names, and its state in every group."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any
+
+from kvtune.analyzers.prefix_tree import KEY_SHIFT, PrefixPath
+
+
+class Sequence:
+    """A request. Counts are tokens.
+
+    `path` names the prefixes of the prompt followed by the outputs that are known in advance. Generated tokens
+    beyond it are this request's own: they match nothing.
+
+    Attributes:
+        index: the request's number; it owns the prefixes beyond its path.
+        num_prompt_tokens, max_output_tokens: the request ends after that many generated tokens.
+        num_output_tokens: generated so far. num_computed_tokens: computed or scheduled to be.
+        num_in_flight_tokens: scheduled and not handed back. num_output_placeholders: sampled, but not yet known
+            (async scheduling). num_stale_tokens: in flight when it was preempted.
+        num_draft_tokens: drafts to be verified in the next step.
+        junction: how far the longest group's hit got where another group lagged, at the last lookup; 0 if none.
+        is_prefill_chunk: the last scheduled chunk did not reach the end, so it samples nothing.
+        skip_reading: never looks the prefix cache up.
+        states: its state in every group manager, by the manager's place.
+    """
+
+    __slots__ = (
+        "_block_keys",
+        "arrival_order",
+        "bases",
+        "ends",
+        "finished",
+        "index",
+        "is_prefill_chunk",
+        "junction",
+        "lookahead",
+        "max_output_tokens",
+        "num_computed_tokens",
+        "num_draft_tokens",
+        "num_in_flight_tokens",
+        "num_output_placeholders",
+        "num_output_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_stale_tokens",
+        "num_tokens",
+        "skip_reading",
+        "states",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        path: PrefixPath,
+        num_prompt_tokens: int,
+        max_output_tokens: int = 1,
+        *,
+        lookahead: int = 0,
+        skip_reading: bool = False,
+    ) -> None:
+        self.index = index
+        self.num_prompt_tokens = num_prompt_tokens
+        self.max_output_tokens = max_output_tokens
+        self.skip_reading = skip_reading
+        self.lookahead = lookahead
+        self.ends = path.ends
+        self.bases = path.bases
+        total = num_prompt_tokens + max_output_tokens
+        if not self.ends or self.ends[-1] < total:
+            self.ends = [*path.ends, total]
+            self.bases = [*path.bases, index << KEY_SHIFT]
+        self._block_keys: dict[int, list[int]] = {}
+        self.num_output_tokens = 0
+        self.num_tokens = num_prompt_tokens
+        self.num_computed_tokens = 0
+        self.num_in_flight_tokens = 0
+        self.num_output_placeholders = 0
+        self.num_stale_tokens = 0
+        self.num_draft_tokens = 0
+        self.num_preemptions = 0
+        self.junction = 0
+        self.is_prefill_chunk = True
+        self.finished = False
+        self.states: list[Any] = []
+
+    def key(self, position: int) -> int:
+        """The name of the prefix of `position` tokens, with the tokens that its hash looks ahead."""
+        position += self.lookahead
+        return self.bases[bisect_left(self.ends, position)] + position
+
+    def block_keys(self, block_size: int, count: int) -> list[int]:
+        """At least `count` keys of the whole blocks of `block_size`: `[key(block_size), key(2 * block_size), …]`.
+
+        The list grows as it is asked for and is shared between groups of one block size.
+        """
+        keys = self._block_keys.get(block_size)
+        if keys is None:
+            keys = self._block_keys[block_size] = []
+        if len(keys) < count:
+            self._extend(keys, block_size, count)
+        return keys
+
+    def _extend(self, keys: list[int], block_size: int, count: int) -> None:
+        ends, bases = self.ends, self.bases
+        position = (len(keys) + 1) * block_size + self.lookahead
+        last = count * block_size + self.lookahead
+        segment = bisect_left(ends, position)
+        while position <= last:
+            base, end = bases[segment], ends[segment]
+            stop = min(end, last)
+            if position <= stop:
+                run = range(base + position, base + stop + 1, block_size)
+                keys.extend(run)
+                position = run[-1] - base + block_size
+            segment += 1
+
+    def num_hashed_tokens(self, unit: int) -> int:
+        """Tokens of the prefix for which hashes of `unit` tokens exist."""
+        return (self.num_tokens - self.lookahead) // unit * unit
+
+    @property
+    def prefill_end(self) -> int:
+        """Where prefill ends: the prompt, or after a preemption all that is known but the last token."""
+        return max(self.num_prompt_tokens, self.num_tokens - 1)
