@@ -17,5 +17,9 @@ def publish_report(report: Report, output: OutputOptions) -> None:
         write_file(output.json, encode_report(report), force=output.force)
     if output.md is not None:
         write_file(output.md, render_markdown(report).encode(), force=output.force)
+    if output.html is not None:
+        from kvtune.cli.reporters.html import render_html
+
+        write_file(output.html, render_html(report).encode(), force=output.force)
     if STDOUT not in (output.json, output.md):
         write_stdout(render_terminal(report, width=terminal_width(sys.stdout), colour=has_colour(sys.stdout)))
