@@ -55,18 +55,23 @@ class BlockCopy:
 
 @dataclass(frozen=True)
 class KVLayer:
-    """One attention layer's pages: `keys`, `values` [num_blocks, pages per block, page, kv heads, head_dim]."""
+    """One attention layer's keys and values.
+
+    Attributes:
+        keys, values: [num_blocks, block_size, kv heads, head_dim].
+        pages: [n, page, kv heads, head_dim], the same memory as one run of kernel pages: page p of block b holds
+            keys at `b * stride + p` and values `values_at` pages further on.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
+    pages: torch.Tensor
+    stride: int
+    values_at: int
 
     @property
     def page(self) -> int:
-        return self.keys.shape[2]
-
-    @property
-    def pages_per_block(self) -> int:
-        return self.keys.shape[1]
+        return self.pages.shape[1]
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,8 @@ class CachePools:
         self.layers = tuple(layers)
         self._views: dict[int, KVLayer | StateLayer] = {}
         row_bytes: list[int] = []
-        plans: list[tuple[int, int, _Page]] = []
+        row_unit: list[int] = []
+        plans: list[tuple[int, int, _KVPage | _StatePage]] = []
         for group in layers:
             for row, index in enumerate(group.blocks):
                 page = _page(
@@ -157,7 +163,10 @@ class CachePools:
                 plans.append((row, index, page))
                 if row == len(row_bytes):
                     row_bytes.append(0)
+                    row_unit.append(ALIGNMENT)
                 row_bytes[row] = max(row_bytes[row], page.num_bytes)
+                row_unit[row] = math.lcm(row_unit[row], page.unit_bytes)
+        row_bytes = [round_up(size, unit) for size, unit in zip(row_bytes, row_unit, strict=True)]
         self.page_bytes = sum(row_bytes)
         self._rows = [_allocate(num_blocks, size, device) for size in row_bytes]
         for row, index, page in plans:
@@ -212,14 +221,13 @@ Index = tuple[torch.Tensor, ...]
 
 
 def _kv_parts(view: KVLayer, items: list[BlockCopy]) -> list[tuple[torch.Tensor, Index, Index]]:
-    """Token by token: (block, page, offset) of what is read and of what is written."""
+    """Token by token: (block, offset) of what is read and of what is written."""
     device = view.keys.device
-    tokens = torch.cat([torch.arange(item.tokens) for item in items])
-    page, offset = (tokens // view.page).to(device), (tokens % view.page).to(device)
+    offset = torch.cat([torch.arange(item.tokens) for item in items]).to(device)
     counts = torch.tensor([item.tokens for item in items])
     source = torch.tensor([item.source for item in items]).repeat_interleave(counts).to(device)
     target = torch.tensor([item.target for item in items]).repeat_interleave(counts).to(device)
-    return [(tensor, (source, page, offset), (target, page, offset)) for tensor in (view.keys, view.values)]
+    return [(tensor, (source, offset), (target, offset)) for tensor in (view.keys, view.values)]
 
 
 def _state_parts(view: StateLayer, items: list[BlockCopy]) -> list[tuple[torch.Tensor, Index, Index]]:
@@ -250,44 +258,67 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Page:
-    """How one layer lays out a page."""
+class _KVPage:
+    """Keys, then values."""
 
-    parts: tuple[_Part | None, ...]
-    recurrent: bool
+    keys: _Part
+    values: _Part
+    page: int
 
     @property
     def num_bytes(self) -> int:
-        end = max(part.offset + part.num_bytes for part in self.parts if part is not None)
-        return round_up(end, ALIGNMENT)
+        return self.keys.num_bytes + self.values.num_bytes
 
-    def view(self, pages: torch.Tensor) -> KVLayer | StateLayer:
-        first, *rest = (None if part is None else part.view(pages) for part in self.parts)
-        assert first is not None
-        if self.recurrent:
-            return StateLayer(first, *rest)
-        assert rest[0] is not None
-        return KVLayer(first, rest[0])
+    @property
+    def unit_bytes(self) -> int:
+        """Pool pages are multiples of kernel pages, so that the latter form one run."""
+        return self.keys.num_bytes // self.keys.shape[0] * self.page
+
+    def view(self, pages: torch.Tensor) -> KVLayer:
+        run = pages.view(self.keys.dtype).view(-1, self.page, *self.keys.shape[1:])
+        block_size = self.keys.shape[0]
+        stride = pages.shape[1] // self.unit_bytes
+        return KVLayer(self.keys.view(pages), self.values.view(pages), run, stride, block_size // self.page)
+
+
+@dataclass(frozen=True)
+class _StatePage:
+    """The convolution's inputs, the state, the inputs of the open chunk."""
+
+    conv: _Part
+    state: _Part | None
+    open_chunk: _Part | None
+
+    @property
+    def num_bytes(self) -> int:
+        return max(part.offset + part.num_bytes for part in (self.conv, self.state, self.open_chunk) if part)
+
+    @property
+    def unit_bytes(self) -> int:
+        return ALIGNMENT
+
+    def view(self, pages: torch.Tensor) -> StateLayer:
+        parts = (part.view(pages) if part else None for part in (self.state, self.open_chunk))
+        return StateLayer(self.conv.view(pages), *parts)
 
 
 def _page(
     operator: object, block_size: int, dtype: torch.dtype, state_dtype: torch.dtype, open_chunk: int
-) -> _Page:
+) -> _KVPage | _StatePage:
     if isinstance(operator, Attention):
-        page = kernel_page(block_size)
-        shape = (block_size // page, page, operator.num_kv_heads, operator.head_dim)
+        shape = (block_size, operator.num_kv_heads, operator.head_dim)
         keys = _Part(0, shape, dtype)
-        return _Page((keys, _Part(keys.num_bytes, shape, dtype)), recurrent=False)
+        return _KVPage(keys, _Part(keys.num_bytes, shape, dtype), kernel_page(block_size))
     assert isinstance(operator, Recurrent)
     conv = _Part(0, (operator.conv_kernel - 1, operator.conv_size), dtype)
     if isinstance(operator, ShortConv):
-        return _Page((conv, None, None), recurrent=True)
+        return _StatePage(conv, None, None)
     state = _Part(round_up(conv.num_bytes, ALIGNMENT), operator.state_shape, state_dtype)
     inputs = None
     if open_chunk:
         offset = round_up(state.offset + state.num_bytes, ALIGNMENT)
         inputs = _Part(offset, (open_chunk, operator.conv_size + operator.gate_size), state_dtype)
-    return _Page((conv, state, inputs), recurrent=True)
+    return _StatePage(conv, state, inputs)
 
 
 def _allocate(num_blocks: int, page_bytes: int, device: torch.device | str) -> torch.Tensor:

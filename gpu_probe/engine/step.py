@@ -57,7 +57,7 @@ class Step:
         rows: number of rows, padding included; `num_tokens` without.
         ids, positions: int64[rows] on the device. `emit`: int64[E], rows whose logits are wanted, by sequence.
         tables: per group int64[B, longest] on the host, filled up with the null block.
-        slots: per attention group (block, page, offset) int64[T] each, where each token's key and value go.
+        slots: per attention group (block, offset) int64[T] each, where each token's key and value go.
         state_source, state_target: per recurrent group int64[B], the blocks of the states read and written.
     """
 
@@ -70,7 +70,7 @@ class Step:
     positions: torch.Tensor
     emit: torch.Tensor
     tables: tuple[Int64, ...]
-    slots: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    slots: dict[int, tuple[torch.Tensor, torch.Tensor]]
     state_source: dict[int, torch.Tensor]
     state_target: dict[int, torch.Tensor]
     grid: ExactGrid | None
@@ -102,9 +102,8 @@ def build_step(
     device: torch.device | str = "cpu",
     grid: ExactGrid | None = None,
     copies: Sequence[BlockCopy] = (),
-    pages: Sequence[int] = (),
 ) -> tuple[Step, list[BlockCopy]]:
-    """Packs segments; `pages` are the kernel page sizes by group (0: a recurrent group).
+    """Packs segments.
 
     Returns:
         The step, and those of `copies` that must be performed before it. A state whose copy this step
@@ -141,8 +140,7 @@ def build_step(
             sources[index], targets[index] = source, target
         elif group.blocks:
             at = positions[:total]
-            offset = at % size
-            slots[index] = (table[sequence, at // size], offset // pages[index], offset % pages[index])
+            slots[index] = (table[sequence, at // size], at % size)
 
     def upload(values: Int64) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(device, non_blocking=True)
@@ -157,7 +155,7 @@ def build_step(
         positions=upload(positions),
         emit=upload(emit),
         tables=tuple(tables),
-        slots={index: (upload(a), upload(b), upload(c)) for index, (a, b, c) in slots.items()},
+        slots={index: (upload(block), upload(offset)) for index, (block, offset) in slots.items()},
         state_source={index: upload(values) for index, values in sources.items()},
         state_target={index: upload(values) for index, values in targets.items()},
         grid=grid,

@@ -31,9 +31,11 @@ Tensor = torch.Tensor
 
 def store(step: Step, group: int, key: Tensor, value: Tensor, cache: KVLayer) -> None:
     """Writes the step's keys and values [T, K, D] to their slots."""
-    block, page, offset = step.slots[group]
-    cache.keys[block, page, offset] = key[: step.num_tokens]
-    cache.values[block, page, offset] = value[: step.num_tokens]
+    block, offset = step.slots[group]
+    tokens = cache.pages.flatten(0, 1)
+    slots = step.plan(("slots", group, cache.stride), lambda: block * (cache.stride * cache.page) + offset)
+    tokens.index_copy_(0, slots, key[: step.num_tokens])
+    tokens.index_copy_(0, slots + cache.values_at * cache.page, value[: step.num_tokens])
 
 
 def attend(
@@ -43,7 +45,7 @@ def attend(
     varlen = None if grid is not None else varlen_attention(query)
     if varlen is not None:
         return _varlen(step, group, spec, query, cache, varlen)
-    paging = Paging(group, spec.window, cache.page, cache.pages_per_block)
+    paging = Paging(group, spec.window, cache.page, cache.values_at, cache.stride)
 
     def build() -> AttentionLayout:
         if grid is not None and grid.attention_grid:
@@ -59,18 +61,15 @@ def attend(
     return out
 
 
-def _pages(tensor: Tensor, pages: Tensor) -> Tensor:
-    """Gathers kernel pages: [n, page, K, D] of [num_blocks, pages per block, page, K, D]."""
-    per_block = tensor.shape[1]
-    if per_block == 1:
-        return tensor[:, 0].index_select(0, pages)
-    return tensor[pages // per_block, pages % per_block]
+def _gather(cache: KVLayer, pages: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of kernel pages int64[n]: [n * page, K, D] each."""
+    keys, values = (cache.pages.index_select(0, at) for at in (pages, pages + cache.values_at))
+    return keys.flatten(0, 1), values.flatten(0, 1)
 
 
 def _attend_share(share: Share, spec: Attention, query: Tensor, cache: KVLayer, out: Tensor) -> None:
     kept = slice(share.skip, share.skip + share.num_keys)
-    keys = _pages(cache.keys, share.pages).flatten(0, 1)[kept].transpose(0, 1)  # [K, keys, D]
-    values = _pages(cache.values, share.pages).flatten(0, 1)[kept].transpose(0, 1)
+    keys, values = (tensor[kept].transpose(0, 1) for tensor in _gather(cache, share.pages))  # [K, keys, D]
     heads = spec.num_heads // spec.num_kv_heads
     folded = (
         query[share.first_row : share.last_row].unflatten(1, (spec.num_kv_heads, heads)).permute(1, 2, 0, 3)
@@ -94,20 +93,18 @@ def _attend_batch(batch: Batch, spec: Attention, query: Tensor, cache: KVLayer, 
     heads = spec.num_heads // spec.num_kv_heads
     owners = 1 if batch.share_keys else tiles
 
-    def gathered(tensor: Tensor) -> Tensor:
-        found = _pages(tensor, batch.pages).flatten(0, 1)
+    def by_head(found: Tensor) -> Tensor:
         found.index_fill_(0, batch.unwritten, 0)
         return (
             found.view(owners, -1, spec.num_kv_heads, spec.head_dim).transpose(1, 2).expand(tiles, -1, -1, -1)
         )
 
+    keys, values = map(by_head, _gather(cache, batch.pages))
     padded = torch.cat([query, query.new_zeros(1, *query.shape[1:])])
     # [B, K, q * heads, D]: the queries of all heads that share keys stand together.
     folded = padded[batch.rows].unflatten(2, (spec.num_kv_heads, heads)).permute(0, 2, 1, 3, 4).flatten(2, 3)
     mask = batch.mask if width == 1 else batch.mask.repeat_interleave(heads, 2)
-    result = scaled_dot_product_attention(
-        folded, gathered(cache.keys), gathered(cache.values), attn_mask=mask, scale=spec.scale
-    )
+    result = scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=spec.scale)
     result = (
         result.unflatten(2, (width, heads)).permute(0, 2, 1, 3, 4).reshape(tiles * width, spec.num_heads, -1)
     )
@@ -135,6 +132,8 @@ def _varlen(
     A window's lower end need not be cut exactly: the kernel's own window masks the rest of the first page.
     """
 
+    block_size = cache.page * cache.values_at
+
     def build() -> tuple[Tensor, Tensor, Tensor, int, int]:
         first = 0 * step.starts
         if spec.window is not None:
@@ -144,8 +143,7 @@ def _varlen(
         for b in range(step.num_sequences):
             at = torch.arange(int(first[b]), int(ends[b]))
             table = torch.from_numpy(step.tables[group][b])
-            size = cache.page * cache.pages_per_block
-            parts.append(table[at // size] * size + at % size)
+            parts.append(table[at // block_size] * (cache.stride * cache.page) + at % block_size)
             lengths.append(len(at))
         rows = torch.cat(parts).to(step.device, non_blocking=True)
         offsets = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32).to(step.device, non_blocking=True)
@@ -153,11 +151,9 @@ def _varlen(
         return rows, queries, offsets, int(step.lengths.max()), max(lengths)
 
     rows, queries, offsets, longest_query, longest_key = step.plan(("varlen", group, spec.window), build)
-    per_block = cache.page * cache.pages_per_block
-    block, offset = rows // per_block, rows % per_block
-    at = (block, offset // cache.page, offset % cache.page)
     heads = spec.num_heads // spec.num_kv_heads
-    keys, values = cache.keys[at], cache.values[at]
+    tokens = cache.pages.flatten(0, 1)
+    keys, values = tokens[rows], tokens[rows + block_size]
     grouped: dict[str, bool] = {}
     if heads > 1 and "enable_gqa" in inspect.signature(varlen).parameters:
         grouped = {"enable_gqa": True}

@@ -70,12 +70,16 @@ class AttentionLayout:
 
 @dataclass(frozen=True)
 class Paging:
-    """How a group's keys lie and which of them a query sees. `window` None: all up to its own."""
+    """How a group's keys lie and which of them a query sees.
+
+    `window` None: all up to its own. Page p of block b is kernel page `b * stride + p` of the pool.
+    """
 
     group: int
     window: int | None
     page: int
     pages_per_block: int
+    stride: int
 
     def first_key(self, position: Int64) -> Int64:
         """The first key that a query at `position` sees."""
@@ -144,7 +148,7 @@ def _share(step: Step, b: int, paging: Paging, dtype: torch.dtype) -> Share:
     window, page, per_block = paging.window, paging.page, paging.pages_per_block
     first_key = 0 if window is None else max(start - window + 1, 0)
     number = np.arange(first_key // page, -(-end // page))
-    pages = step.tables[paging.group][b][number // per_block] * per_block + number % per_block
+    pages = step.tables[paging.group][b][number // per_block] * paging.stride + number % per_block
     tiles = []
     for first in range(0, length, QUERY_TILE):
         last = min(first + QUERY_TILE, length)
@@ -182,7 +186,9 @@ def _batch(
     number = low[:, None] // page + np.arange(count // page)
     written = number * page < last
     block = np.where(written, number // per_block, 0)
-    pages = np.take_along_axis(step.tables[paging.group][owners], block, 1) * per_block + number % per_block
+    pages = (
+        np.take_along_axis(step.tables[paging.group][owners], block, 1) * paging.stride + number % per_block
+    )
     key = low[:, None] + np.arange(count)
     unwritten = np.flatnonzero((key >= last) & np.repeat(written, page, axis=1))
     asked = (at >= start) & (at < end)

@@ -42,15 +42,15 @@ class ReferenceOps:
         value: Tensor,
         cache: KVLayer,
     ) -> Tensor:
-        block, page, offset = step.slots[group]
-        cache.keys[block, page, offset] = key[: step.num_tokens]
-        cache.values[block, page, offset] = value[: step.num_tokens]
+        block, offset = step.slots[group]
+        cache.keys[block, offset] = key[: step.num_tokens]
+        cache.values[block, offset] = value[: step.num_tokens]
         out = torch.zeros_like(query)
         for b, rows in _sequences(step):
             end = int(step.starts[b] + step.lengths[b])
             blocks = step.upload(step.tables[group][b])
-            keys = cache.keys[blocks].flatten(0, 2)[:end].to(self.state_dtype)
-            values = cache.values[blocks].flatten(0, 2)[:end].to(self.state_dtype)
+            keys = cache.keys[blocks].flatten(0, 1)[:end].to(self.state_dtype)
+            values = cache.values[blocks].flatten(0, 1)[:end].to(self.state_dtype)
             at = step.positions[rows][:, None]
             seen = torch.arange(end, device=at.device)[None]
             visible = seen <= at
