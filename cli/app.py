@@ -12,7 +12,8 @@ import typer
 from typer.main import get_command
 
 from kvtune import __version__
-from kvtune.cli import capture, compare, report
+from kvtune.cli import analyze, anonymize, capture, compare, conform, report
+from kvtune.cli.help import PlainHelpGroup
 from kvtune.cli.options import Version
 from kvtune.cli.settings import SettingsCommand
 from kvtune.tokenization.errors import KvtuneError
@@ -22,6 +23,8 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="kvtune",
+    cls=PlainHelpGroup,
+    rich_markup_mode=None,
     help="Finds the prefix match unit that your own vLLM traffic wants: trace in, recommendation out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,7 +37,14 @@ def _root(version: Version = False) -> None:
     """Finds the prefix match unit that your own vLLM traffic wants: trace in, recommendation out."""
 
 
-_COMMANDS = (report.report, compare.compare, capture.capture)
+_COMMANDS = (
+    analyze.analyze,
+    report.report,
+    compare.compare,
+    conform.conform,
+    anonymize.anonymize,
+    capture.capture,
+)
 for _command in _COMMANDS:
     app.command(cls=SettingsCommand)(_command)
 

@@ -5,9 +5,7 @@ Knows the options' syntax; what the settings do is for `kvtune.analyzers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup, parse_groups
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 UNSET = "unset"
 UNLIMITED = "unlimited"
 DENSE = "none"
+_DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -32,25 +31,15 @@ class Server:
     assumed: tuple[str, ...]
 
 
-def server_of(
-    engine: EngineOptions,
-    sizes: SizeOptions,
-    model_config: Callable[[], Path | None],
-    *,
-    need_kinds: bool = True,
-) -> Server:
-    """Read every engine option.
-
-    Args:
-        model_config: gives the config.json of the model in use, asked for only where no other size is given.
-        need_kinds: whether a bare list of block sizes is too little.
+def server_of(engine: EngineOptions, sizes: SizeOptions, model: str | None) -> Server:
+    """Read every engine option. `model` is the model in use, whose config.json may give the sizes.
 
     Raises:
         UnusableInputError: an option that cannot be read, or no sizes.
     """
     selected = profile_for(engine.engine_version)
-    groups, source = _groups(sizes, model_config)
-    if need_kinds and any(group.kind == "unspecified" for group in groups):
+    groups, source = _groups(sizes, model)
+    if any(group.kind == "unspecified" for group in groups):
         raise UnusableInputError(
             "names block sizes only",
             field="--groups",
@@ -99,15 +88,32 @@ def units_of(text: str) -> tuple[int, ...] | None:
     )
 
 
-def _groups(
-    sizes: SizeOptions, model_config: Callable[[], Path | None]
-) -> tuple[tuple[KVCacheGroup, ...], SizeSource]:
-    given = [name for name in ("groups", "model_config", "startup_log", "metrics") if getattr(sizes, name)]
+def duration_of(text: str | None) -> float | None:
+    """The value of --window in seconds: `90s`, `30m`, `1h`, `2d`, or a number of seconds.
+
+    Raises:
+        UnusableInputError: no such duration.
+    """
+    if text is None:
+        return None
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _DURATIONS else (text, "s")
+    try:
+        seconds = float(number) * _DURATIONS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e12:
+        raise UnusableInputError(
+            "is no duration", field="--window", found=repr(text[:40]), wanted="for instance 30m, 1h or 2d"
+        )
+    return seconds
+
+
+def _groups(sizes: SizeOptions, model: str | None) -> tuple[tuple[KVCacheGroup, ...], SizeSource]:
     if sizes.groups:
         return parse_groups(sizes.groups), "flags"
     raise UnusableInputError(
         "the sizes of the KV cache groups are not known",
-        field=given[0] if given else None,
+        found=model,
         way_out="state them with --groups, for instance mamba:528*3,full:528",
     )
 

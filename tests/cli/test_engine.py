@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvtune.analyzers.layout import Drafter
-from kvtune.cli.engine import server_of, units_of
+from kvtune.cli.engine import duration_of, server_of, units_of
 from kvtune.cli.options import EngineOptions, SizeOptions
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -13,7 +13,7 @@ GROUPS = "mamba:528*3,full:528"
 
 
 def server(groups: str | None = GROUPS, **options: object):
-    return server_of(EngineOptions(**options), SizeOptions(groups=groups), lambda: None)
+    return server_of(EngineOptions(**options), SizeOptions(groups=groups), None)
 
 
 def test_defaults() -> None:
@@ -100,3 +100,11 @@ def test_units() -> None:
     for text in ("", "16,", "a", "0", "16;48", "-8"):
         with pytest.raises(UnusableInputError, match="--units"):
             units_of(text)
+
+
+def test_durations() -> None:
+    assert duration_of(None) is None
+    assert [duration_of(text) for text in ("90s", "1.5h", "2d", "30m", "12")] == [90, 5400, 172_800, 1800, 12]
+    for text in ("", "h", "-1h", "nan", "inf", "1w"):
+        with pytest.raises(UnusableInputError, match="--window"):
+            duration_of(text)

@@ -1,0 +1,138 @@
+"""`kvtune analyze`: trace in, recommendation out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvtune import __version__
+from kvtune.cli.options import (
+    OUTPUT,
+    DetailOptions,
+    EngineOptions,
+    GeneralOptions,
+    InputOptions,
+    ModelOptions,
+    OutputOptions,
+    ReplayOptions,
+    SizeOptions,
+    with_options,
+)
+from kvtune.cli.output import claim_files, note, write_file
+from kvtune.cli.settings import FILE_NAME, settings_template
+
+Traces = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TRACE",
+        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
+        show_default=False,
+    ),
+]
+Init = Annotated[
+    bool,
+    typer.Option(
+        "--init", metavar="", help=f"Write a commented {FILE_NAME} and exit.", rich_help_panel=OUTPUT
+    ),
+]
+
+
+@with_options
+def analyze(
+    ctx: typer.Context,
+    trace: Traces = None,
+    *,
+    model: ModelOptions,
+    sizes: SizeOptions,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    input: InputOptions,
+    output: OutputOptions,
+    detail: DetailOptions,
+    init: Init = False,
+    general: GeneralOptions,
+) -> None:
+    """Find the prefix match unit that a trace wants: trace in, recommendation out."""
+    if init:
+        write_file(FILE_NAME, settings_template(ctx.command).encode(), force=output.force)
+        note(f"{FILE_NAME} written: uncomment what you need", quiet=general.quiet)
+        return
+    if not trace:
+        raise typer.BadParameter("name a request log, or `-` for stdin", param_hint="TRACE")
+    rejected = run_analysis(
+        trace,
+        model=model,
+        sizes=sizes,
+        engine=engine,
+        replay=replay,
+        input=input,
+        output=output,
+        detail=detail,
+        general=general,
+    )
+    if input.strict and rejected:
+        raise typer.Exit(1)
+
+
+def run_analysis(
+    traces: list[str],
+    *,
+    model: ModelOptions,
+    sizes: SizeOptions,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    input: InputOptions,
+    output: OutputOptions,
+    detail: DetailOptions,
+    general: GeneralOptions,
+) -> int:
+    """Read, encode, replay and publish; gives the number of rejected lines."""
+    from kvtune.analyzers.options import AnalyzeOptions, Provenance
+    from kvtune.analyzers.pipeline import analyze as find_unit
+    from kvtune.cli.engine import duration_of, server_of, units_of
+    from kvtune.cli.measuring import Stopwatch, created_now
+    from kvtune.cli.progress import StageProgress
+    from kvtune.cli.publish import publish_report
+    from kvtune.cli.reproduce import command_line
+    from kvtune.cli.traces import Encoding, load_trace
+
+    watch, created = Stopwatch(), created_now()
+    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    server = server_of(engine, sizes, model.model)
+    options = AnalyzeOptions(
+        units=units_of(replay.units),
+        arrivals=replay.arrivals,
+        outputs=replay.outputs,
+        step_cost_tokens=replay.step_cost_tokens,
+        bin_width=detail.bin_width,
+        window_s=duration_of(replay.window),
+        capacity_curve=replay.capacity_curve,
+        per_request=detail.per_request,
+        seed=replay.seed,
+    )
+    encoding = Encoding(
+        version=server.config.version,
+        outputs=replay.outputs == "recorded",
+        show_text=detail.show_text,
+        seed=replay.seed,
+    )
+    with StageProgress(quiet=general.quiet) as progress:
+        loaded = load_trace(traces, input, model, encoding, progress, force=output.force, quiet=general.quiet)
+        report = find_unit(
+            loaded.trace,
+            server.config,
+            options,
+            Provenance(
+                kvtune_version=__version__,
+                command=command_line("analyze", traces, model, sizes, engine, replay, input, detail),
+                created=created,
+                trace=loaded.info,
+                tokenizer=loaded.tokenizer,
+                size_source=server.size_source,
+                assumed=(*server.assumed, *loaded.caveats),
+            ),
+            progress,
+        )
+    publish_report(watch.complete(report), output)
+    return loaded.info.rejected

@@ -1,0 +1,209 @@
+"""Trace files to token ids, and the account of it: rejected lines, the tokenizer, caveats.
+
+Knows options and where messages go; formats, templates and tokenizers are for `kvtune.tokenization`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
+from kvtune.cli.options import InputOptions, ModelOptions
+from kvtune.cli.output import note, writing
+from kvtune.cli.progress import StageProgress
+from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
+from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.formats.openai_batch import write_line
+from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
+from kvtune.tokenization.open_encoder import open_prompt_encoder
+from kvtune.tokenization.prompt_encoder import PromptEncoder
+from kvtune.tokenization.reading import TraceStats, read_trace
+from kvtune.tokenization.rejects import REASONS, Rejection
+from kvtune.tokenization.request import Request
+from kvtune.tokenization.trace import TokenTrace
+
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What decides the encoding beside the model: the engine's release, whether answers are needed, the seed."""
+
+    version: str | None = None
+    outputs: bool = False
+    show_text: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LoadedTrace:
+    """A trace as ids, and what the report says of it. `caveats` matter for the recommendation."""
+
+    trace: TokenTrace
+    info: TraceInfo
+    tokenizer: TokenizerInfo
+    caveats: tuple[str, ...]
+
+
+def load_trace(
+    files: Sequence[str],
+    options: InputOptions,
+    model: ModelOptions,
+    encoding: Encoding,
+    progress: StageProgress,
+    *,
+    force: bool,
+    quiet: bool,
+) -> LoadedTrace:
+    """Read and encode; rejected lines are named on stderr (the first few) and kept where `--rejects` says.
+
+    Raises:
+        UnusableInputError: a file, or nothing to encode its texts with.
+        NoUsableRequestError: nothing is left.
+    """
+    with ExitStack() as stack:
+        kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
+        rejects = _Rejects(kept, quiet=quiet)
+        found = read_trace(
+            files,
+            format=options.format,
+            max_line_bytes=options.max_line_bytes,
+            on_reject=rejects.line,
+            progress=lambda done, total: progress("reading", done, total),
+        )
+        requests = found.requests
+        trace, encoded = encode_trace(
+            requests,
+            _encoder(requests, model, options, encoding),
+            check=CHECKED_REQUESTS if model.check_tokenizer is None else model.check_tokenizer,
+            outputs=encoding.outputs,
+            show_text=encoding.show_text,
+            seed=encoding.seed,
+            progress=lambda done: progress("encoding", done, len(requests)),
+            on_reject=rejects.request,
+        )
+    rejects.close(options.rejects)
+    return LoadedTrace(
+        trace,
+        _trace_info(found.stats, encoded, trace),
+        _tokenizer_info(encoded),
+        _caveats(found.stats, encoded),
+    )
+
+
+def _encoder(
+    requests: Iterable[Request], model: ModelOptions, options: InputOptions, encoding: Encoding
+) -> PromptEncoder | None:
+    """What turns text into ids; None where the trace holds no text."""
+    if all(request.messages is None and request.text is None for request in requests):
+        return None
+    return open_prompt_encoder(
+        model=_model_folder(requests, model),
+        tokenizer=model.tokenizer,
+        chat_template=Path(model.chat_template) if model.chat_template else None,
+        content_format=model.chat_template_content_format,
+        version=encoding.version,
+        workers=options.workers,
+    )
+
+
+def _model_folder(requests: Iterable[Request], model: ModelOptions) -> Path | None:
+    """The folder of `--model`; without it and without a tokenizer, of the model that the trace names."""
+    if model.model is not None:
+        return find_model(model.model)
+    if model.tokenizer is not None:
+        return None
+    names = Counter(request.identity.model for request in requests)
+    name = max(names, key=lambda one: names[one], default="")
+    if not is_hub_id(name):
+        raise UnusableInputError(
+            "the trace holds text, and nothing says which model encodes it",
+            found=f"the model name {name[:60]!r} in the trace",
+            way_out=WAYS_OUT,
+        )
+    return find_model(name)
+
+
+class _Rejects:
+    """Lines and requests that are left out: the first few are shown, all are kept where the user wants them."""
+
+    def __init__(self, kept: BinaryIO | None, *, quiet: bool) -> None:
+        self._kept = kept
+        self._quiet = quiet
+        self._number = 0
+
+    def line(self, rejection: Rejection) -> None:
+        """A record that no request could be made of; kept as it stood, so that a mended file can be read."""
+        self._show(str(rejection))
+        if self._kept is not None:
+            for piece in rejection.pieces:
+                self._kept.write(piece)
+            self._kept.write(b"\n")
+
+    def request(self, request: Request, reason: str, error: UnusableInputError) -> None:
+        """A request that could not be encoded; kept as a batch line."""
+        self._show(f"{request.source}: {REASONS[reason]}: {error}")
+        if self._kept is not None:
+            self._kept.write(write_line(request) + b"\n")
+
+    def close(self, path: str | None) -> None:
+        """Say how many more there were."""
+        if self._number > MOST_SHOWN:
+            where = f"all of them are in {path}" if path else "--rejects FILE keeps them"
+            note(f"and {self._number - MOST_SHOWN:,} more lines left out; {where}", quiet=self._quiet)
+
+    def _show(self, text: str) -> None:
+        self._number += 1
+        if self._number <= MOST_SHOWN:
+            note(f"{text}; left out", quiet=self._quiet)
+
+
+def _trace_info(stats: TraceStats, encoded: EncodeInfo, trace: TokenTrace) -> TraceInfo:
+    """What the report says of the trace, apart from its sessions, which the analysis finds."""
+    rejected = Counter(stats.rejected_by) + Counter(encoded.rejected_by)
+    answers = trace.output_tokens
+    timed = not bool(np.isnan(trace.arrival).any())
+    return TraceInfo(
+        files=tuple(stats.files),
+        sha256=stats.sha256,
+        format=stats.format,
+        requests=len(trace),
+        rejected=rejected.total(),
+        rejected_by=dict(sorted(rejected.items())),
+        prompt_tokens=int(trace.prompt_tokens.sum()),
+        output_tokens=int(answers.sum()) if answers is not None and bool((answers >= 0).all()) else None,
+        duration_s=float(trace.arrival.max() - trace.arrival.min()) if timed else None,
+        namespaces=int(trace.namespace.max()) + 1,
+        retokenised_outputs=trace.retokenised_outputs,
+    )
+
+
+def _tokenizer_info(encoded: EncodeInfo) -> TokenizerInfo:
+    return TokenizerInfo(
+        kind=cast("TokenizerKind", encoded.kind),
+        source=encoded.source,
+        chat_template_sha256=encoded.chat_template_sha256,
+        checked_requests=encoded.checked_requests,
+    )
+
+
+def _caveats(stats: TraceStats, encoded: EncodeInfo) -> tuple[str, ...]:
+    """What a reader of the recommendation should know of the trace, one sentence each."""
+    notes = list(stats.notes)
+    if encoded.double_bos:
+        notes.append(
+            f"{encoded.double_bos:,} prompts begin with two BOS tokens, as the engine would see them"
+        )
+    if encoded.untimed_dates:
+        notes.append(
+            f"the chat template writes the date, and {encoded.untimed_dates:,} requests have no time: "
+            "their date is not the one that was served"
+        )
+    return tuple(notes)
