@@ -215,14 +215,6 @@ class ReplayOptions:
     window: Annotated[
         str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
     ] = None
-    by_field: Annotated[
-        str | None,
-        option("--by-field", "NAME", "One cache per value: replica, server, tenant.", REPLAY),
-    ] = None
-    replicas: Annotated[int, option("--replicas", "N", "Spread the trace over N servers.", REPLAY, min=1)] = 1
-    route: Annotated[
-        Literal["sticky", "random", "prefix"], option("--route", None, "How requests find a replica.", REPLAY)
-    ] = "sticky"
     seed: Annotated[int, option("--seed", "N", "Seed of the interval's resampling.", REPLAY)] = 0
 
 
@@ -242,12 +234,6 @@ class InputOptions:
     ] = None
     workers: Annotated[
         int | None, option("--workers", "N", "Processes for encoding (default: one a core).", INPUT, min=1)
-    ] = None
-    executor: Annotated[Literal["local", "ray"], option("--executor", None, "Where workers run.", INPUT)] = (
-        "local"
-    )
-    cache_dir: Annotated[
-        str | None, option("--cache-dir", "DIR", "Keep encoded traces here between runs.", INPUT)
     ] = None
 
 

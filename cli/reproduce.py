@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-_DECIDES_NOTHING = frozenset({"rejects", "strict", "workers", "executor", "cache_dir", "show_text"})
+_DECIDES_NOTHING = frozenset({"rejects", "strict", "workers"})
 
 
 def command_line(command: str, traces: Sequence[str], *groups: Any) -> str:
