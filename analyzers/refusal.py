@@ -80,6 +80,7 @@ def check_config(config: EngineConfig, profile: ReleaseProfile) -> None:
                 "AssertionError",
                 "block_exceeds_budget",
                 f"the block ({block}) must not exceed the step budget ({threshold or budget})",
+                subject=block,
             )
 
 

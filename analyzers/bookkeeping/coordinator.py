@@ -85,9 +85,9 @@ class Coordinator:
         ]
         self._floors_to = 1 if len(groups) == 1 or sizes.partial_hits else sizes.scheduler_block_size
         self._unitary = len(groups) == 1
-        self._drop = bool(sizes.dropping_groups)
+        self._moves_boundary = bool(sizes.dropping_groups) and profile.drop_moves_replay_boundary
         self.lookup = PrefixLookup(self.managers, sizes, profile, dropping) if self._caching else None
-        self._no_hit = Hit(0, 0, tuple(() for _ in self.managers))
+        self.no_hit = Hit(0, 0, 0, tuple(() for _ in self.managers))
 
     def begin_step(self) -> None:
         """A new step starts: states keyed in the last one exist now."""
@@ -97,25 +97,26 @@ class Coordinator:
     def find(self, sequence: Sequence) -> Hit:
         """The hit of a request that is about to be admitted."""
         if self.lookup is None or sequence.skip_reading:
-            return self._no_hit
+            return self.no_hit
         return self.lookup.find(sequence)
 
-    def blocks_for_whole_prompt(self, sequence: Sequence, hit: Hit) -> int:
-        """Free blocks that the whole request, as far as it is known, takes."""
-        tokens = min(sequence.num_tokens, self.max_model_len)
+    def blocks_for(self, sequence: Sequence, hit: Hit, num_tokens: int) -> int:
+        """Free blocks that a waiting request takes up to `num_tokens`, if nothing is recycled on the way."""
+        tokens = min(num_tokens, self.max_model_len)
         start = min(hit.tokens, self.max_model_len)
         end = sequence.prefill_end if self._knows_prefill_end else 0
-        return sum(
-            manager.blocks_needed(sequence.states[place], tokens, tokens, hit.blocks[place], start, end, True)  # type: ignore[arg-type]
-            for place, manager in self._numbered
-        )
+        if not sequence.states:
+            sequence.states = [manager.new_state() for manager in self.managers]
+        needed = 0
+        for place, manager in self._numbered:
+            state = sequence.states[place]
+            needed += manager.blocks_needed(state, tokens, tokens, hit.blocks[place], start, end, True)
+        return needed
 
     def admit(self, sequence: Sequence, hit: Hit, num_new_tokens: int, *, others_run: bool) -> bool:
         """Give a waiting request its hit and the slots of its first chunk; False if that does not fit now."""
         watermark = self._watermark if others_run else 0
-        if not sequence.states:
-            sequence.states = [manager.new_state() for manager in self.managers]
-        if self.blocks_for_whole_prompt(sequence, hit) + watermark > self.pool.num_free:
+        if self.blocks_for(sequence, hit, sequence.num_tokens) + watermark > self.pool.num_free:
             return False
         return self._allocate(sequence, hit, num_new_tokens, watermark)
 
@@ -125,7 +126,7 @@ class Coordinator:
         processed = computed - sequence.num_in_flight_tokens
         for place, manager in self._recycling:
             manager.release_skipped(sequence.states[place], processed if processed > 0 else 0)
-        return self._allocate(sequence, self._no_hit, num_new_tokens, 0)
+        return self._allocate(sequence, self.no_hit, num_new_tokens, 0)
 
     def _allocate(self, sequence: Sequence, hit: Hit, num_new_tokens: int, watermark: int) -> bool:
         states, blocks = sequence.states, hit.blocks
@@ -135,24 +136,29 @@ class Coordinator:
         end = sequence.prefill_end if self._knows_prefill_end else 0
         needed = watermark
         for place, manager in self._numbered:
-            needed += manager.blocks_needed(states[place], slots, main, blocks[place], start, end, False)  # type: ignore[arg-type]
+            needed += manager.blocks_needed(states[place], slots, main, blocks[place], start, end, False)
         if needed > self.pool.num_free:
             return False
+        pool = self.pool
+        evicted, handed_out = pool.evicted_blocks, pool.new_blocks
         if hit.tokens:
             for place, manager in self._numbered:
-                manager.adopt(states[place], blocks[place], hit.tokens)  # type: ignore[arg-type]
+                manager.adopt(states[place], blocks[place], hit.tokens)
         for place, manager in self._numbered:
-            manager.allocate(states[place], slots, main)
+            state = states[place]
+            if state.partial is not None:
+                sequence.num_copies += manager.members
+            manager.allocate(state, slots, main)
+        sequence.num_evicted_blocks += pool.evicted_blocks - evicted
+        sequence.num_new_blocks += pool.new_blocks - handed_out
         if self._caching:
             self.register(sequence, min(main, sequence.num_tokens))
         return True
 
     def register(self, sequence: Sequence, num_tokens: int) -> None:
-        """Key what `num_tokens` computed or scheduled tokens fill, in every group."""
-        if not self._caching:
-            return
+        """Key what `num_tokens` computed or scheduled tokens fill, in every group. Only with prefix caching."""
         boundaries = replay_boundaries(
-            sequence.num_prompt_tokens, self.sizes.scheduler_block_size, self._moves
+            sequence.num_prompt_tokens, self.sizes.scheduler_block_size, self._moves_boundary
         )
         states = sequence.states
         if self._unitary:
@@ -168,10 +174,6 @@ class Coordinator:
                 final = max(0, num_tokens - self._reprefilled)
                 count = min(final, final - final % floor + manager.block_size)
             manager.register(sequence, states[place], count, boundaries)
-
-    @property
-    def _moves(self) -> bool:
-        return self._drop
 
     def release(self, sequence: Sequence) -> None:
         """Give back all blocks of a finished or preempted request, group by group."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.bookkeeping.finders import (
@@ -33,18 +34,20 @@ _FINDERS: dict[str, type[Finder]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Hit:
     """A reconciled hit.
 
     Attributes:
         tokens: its length. junction: the longest single group's hit where that is longer, else 0.
-        blocks: per manager, what it adopts; empty where nothing is cached.
+        probes: positions that the engine asks its store for, one per position and set of like groups.
+        blocks: per manager, what it adopts: a table of blocks, or a row of states; empty where nothing is cached.
     """
 
     tokens: int
     junction: int
-    blocks: Seq[Seq[Block | None]]
+    probes: int
+    blocks: Seq[Any]
 
 
 class PrefixLookup:
@@ -79,25 +82,27 @@ class PrefixLookup:
         self._single = len(managers) == 1 and managers[0].members == 1
         self._one_pass = len(ordered) == 2 and managers[ordered[0][0]].group.kind == "full"
 
-    @property
-    def probes(self) -> int:
-        """Positions that the engine would have asked its store for, so far."""
-        return sum(finder.probes for finder in self._finders)
-
     def find(self, sequence: Sequence) -> Hit:
         """The hit of a sequence that is about to be admitted; the last token is always left to compute."""
         limit = sequence.num_tokens - 1
+        finders = self._finders
+        for finder in finders:
+            finder.probes = 0
         if self._single:
-            tokens, found = self._finders[0].find(sequence, limit, self._finders[0].drops)
-            return Hit(tokens, 0, (found[0],))
-        answers, tokens, longest = self._reconcile(sequence, limit)
+            finder = finders[0]
+            answer = finder.find(sequence, limit, finder.drops)
+            answers: list[Found | None] = [answer]
+            tokens, longest = answer[0], 0
+        else:
+            answers, tokens, longest = self._reconcile(sequence, limit)
+        probes = sum([finder.probes for finder in finders])
         if not tokens:
-            return Hit(0, longest, self._nothing)
+            return Hit(0, longest, probes, self._nothing)
         blocks: list[Seq[Block | None]] = list(self._nothing)
-        for places, finder, answer in zip(self._spec_managers, self._finders, answers, strict=True):
+        for places, finder, answer in zip(self._spec_managers, finders, answers, strict=True):
             assert answer is not None
             self._share_out(blocks, places, finder, answer, tokens)
-        return Hit(tokens, longest if longest > tokens else 0, blocks)
+        return Hit(tokens, longest if longest > tokens else 0, probes, blocks)
 
     def _reconcile(self, sequence: Sequence, limit: int) -> tuple[list[Found | None], int, int]:
         """Each finder's answer, the length that all agree on, and the longest answer."""
@@ -167,9 +172,7 @@ class PrefixLookup:
             reach = limit
             if finder.drops and not finder.finds_states and self._past_last_token:
                 reach = self._with_margin(sequence, finder, limit, limit)
-            probes = finder.probes
             tokens = finder.find(sequence, reach, finder.drops)[0]
-            finder.probes = probes
             for index in finder.indexes:
                 lengths[index.group] = tokens
         return lengths

@@ -122,9 +122,13 @@ class MambaAlignManager:
         return needed * self.members + evictable  # negative where drafts had blocks allocated ahead
 
     def _capped(self, state: StateTable, needed: int, partial: bool, export: int) -> int:
+        """What `needed` really takes: states passed over inside a chunk are never allocated."""
+        rule = self.context.profile.state_estimate
         cap = 1 + partial + export
-        if not state.allocated:
+        if not state.allocated or (export and rule == "export_adds_drafts"):
             cap += self.speculative_blocks
+        if rule == "flat":
+            return needed if export and state.allocated else cap
         return min(needed, cap)
 
     def _plan_export(self, state: StateTable, start: int, end: int, prefill_end: int, admission: bool) -> int:
@@ -200,7 +204,7 @@ class MambaAlignManager:
         skipped = required - spec - 1
         if before < skipped:
             state.length = max(before, skipped - export)
-        if state.allocated:
+        if state.allocated and (not export or self.context.profile.drafts_travel_past_export):
             # Scratch blocks of drafts stay exclusive to the request and travel with it; one at the place of an
             # exported state stays there to receive it.
             for position in range(before - spec, before):

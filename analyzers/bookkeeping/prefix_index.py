@@ -42,16 +42,12 @@ class PrefixIndex:
     def first(self, key: int) -> Block | None:
         """The block that a lookup of `key` finds."""
         entry = self.blocks.get(key)
-        if entry is None or entry.__class__ is Block:
-            return entry  # type: ignore[return-value]
-        return next(iter(entry))  # type: ignore[arg-type]
+        return next(iter(entry)) if isinstance(entry, dict) else entry
 
     def holds(self, key: int, block: Block) -> bool:
         """Whether `block` is among the blocks of `key`."""
         entry = self.blocks.get(key)
-        if entry is None or entry.__class__ is Block:
-            return entry is block
-        return block in entry  # type: ignore[operator]
+        return block in entry if isinstance(entry, dict) else entry is block
 
     def insert(self, key: int, block: Block, tokens: int) -> None:
         """Make `block` findable by `key`, the name of a prefix of `tokens` tokens."""
@@ -65,14 +61,14 @@ class PrefixIndex:
                     self.positions[key - position] = [position]
                 else:
                     insort(kept, position)
-        elif entry.__class__ is Block:
-            if entry is block:
+        elif isinstance(entry, dict):
+            if block in entry:
                 return
-            self.blocks[key] = {entry: None, block: None}  # type: ignore[dict-item]
-        elif block in entry:  # type: ignore[operator]
+            entry[block] = None
+        elif entry is block:
             return
         else:
-            entry[block] = None  # type: ignore[index]
+            self.blocks[key] = {entry: None, block: None}
         if block.key is None:
             block.key = key
             block.key_tokens = tokens
@@ -114,8 +110,8 @@ class PrefixIndex:
 
     def _remove(self, key: int, block: Block, evicted: bool) -> None:
         entry = self.blocks[key]
-        if entry.__class__ is not Block:
-            del entry[block]  # type: ignore[attr-defined]
+        if isinstance(entry, dict):
+            del entry[block]
         if entry is block or not entry:
             del self.blocks[key]
             position = key & _POSITION

@@ -46,6 +46,7 @@ class Scheduler:
         self._accept = min(config.drafter.accept, self._num_drafts) if config.drafter is not None else 0
         self._prefill_lookahead = self.sizes.prefill_lookahead_tokens
         self._registers_output = profile.registers_accepted_drafts and self._num_drafts > 0
+        self._caching = config.enable_prefix_caching
         self._splitter = ChunkSplitter(config, profile, self.sizes) if self.sizes.align_split else None
 
     # --- requests ----------------------------------------------------------------------------------------------
@@ -143,14 +144,22 @@ class Scheduler:
                 continue
             hit = coordinator.find(sequence)
             sequence.junction = hit.junction
+            sequence.num_probes += hit.probes
             num_new, drafts = self._first_tokens(sequence, hit, budget, threshold, chunks)
             if num_new <= 0:
                 break
+            num_new = self._leave_lookahead(sequence, hit.tokens, num_new)
+            if num_new <= 0:
+                skipped.append(waiting.popleft())
+                continue
             if not coordinator.admit(sequence, hit, num_new, others_run=bool(running)):
                 break
             waiting.popleft()
             running.append(sequence)
             sequence.num_computed_tokens = hit.tokens
+            if sequence.first_hit < 0:
+                sequence.first_hit = hit.tokens
+                sequence.first_junction = hit.junction
             chunks.append(Chunk(sequence, hit.tokens, num_new, drafts, hit))
             budget -= num_new
         waiting.extendleft(reversed(skipped))
@@ -175,8 +184,6 @@ class Scheduler:
             num_new = self._splitter.clip(sequence, hit.tokens, num_new)
             if drafts and 0 < num_new != 1 + drafts:
                 num_new, drafts = 1, 0
-        if num_new > 0:
-            num_new = self._leave_lookahead(sequence, hit.tokens, num_new)
         return num_new, drafts
 
     @staticmethod
@@ -194,6 +201,8 @@ class Scheduler:
     def _advance(self, chunk: Chunk) -> None:
         """Count a scheduled chunk as computed: the next step may be scheduled before this one has run."""
         sequence = chunk.sequence
+        if chunk.start < sequence.num_prompt_tokens:
+            sequence.num_prefill_steps += 1
         sequence.num_computed_tokens += chunk.num_tokens
         sequence.num_in_flight_tokens += chunk.num_tokens
         known = sequence.num_tokens + sequence.num_output_placeholders
@@ -256,7 +265,7 @@ class Scheduler:
                 sequence.num_computed_tokens -= count - added
             if had_placeholders:
                 sequence.num_output_placeholders -= count
-            if (had_placeholders or self._registers_output) and sequence.states:
+            if (had_placeholders or self._registers_output) and sequence.states and self._caching:
                 self.coordinator.register(
                     sequence, sequence.num_computed_tokens - sequence.num_in_flight_tokens
                 )

@@ -25,25 +25,36 @@ class Sequence:
         is_prefill_chunk: the last scheduled chunk did not reach the end, so it samples nothing.
         skip_reading: never looks the prefix cache up.
         states: its state in every group manager, by the manager's place.
+
+    Counted for the replay:
+        first_hit, first_junction: what its first admission found; -1 and 0 before. num_prefill_steps: chunks that
+        began inside the prompt. num_copies, num_new_blocks, num_evicted_blocks: taken by its chunks. num_probes:
+        positions that its lookups asked for.
     """
 
     __slots__ = (
         "_block_keys",
-        "arrival_order",
         "bases",
         "ends",
         "finished",
+        "first_hit",
+        "first_junction",
         "index",
         "is_prefill_chunk",
         "junction",
         "lookahead",
         "max_output_tokens",
         "num_computed_tokens",
+        "num_copies",
         "num_draft_tokens",
+        "num_evicted_blocks",
         "num_in_flight_tokens",
+        "num_new_blocks",
         "num_output_placeholders",
         "num_output_tokens",
         "num_preemptions",
+        "num_prefill_steps",
+        "num_probes",
         "num_prompt_tokens",
         "num_stale_tokens",
         "num_tokens",
@@ -85,6 +96,13 @@ class Sequence:
         self.is_prefill_chunk = True
         self.finished = False
         self.states: list[Any] = []
+        self.first_hit = -1
+        self.first_junction = 0
+        self.num_prefill_steps = 0
+        self.num_copies = 0
+        self.num_new_blocks = 0
+        self.num_evicted_blocks = 0
+        self.num_probes = 0
 
     def key(self, position: int) -> int:
         """The name of the prefix of `position` tokens, with the tokens that its hash looks ahead."""

@@ -36,7 +36,7 @@ class _Observed:
     junction: int = 0
 
 
-class _NeverFits(Exception):
+class _NeverFitsError(Exception):
     """A waiting request can never fit the pool."""
 
 
@@ -68,7 +68,7 @@ def _conform_case(result: ConformResult, case: dict[str, Any], profile: ReleaseP
     try:
         rows = run.concurrent() if case["mode"] == "concurrent" else run.sequential()
         error: Meaning | None = None
-    except _NeverFits:
+    except _NeverFitsError:
         rows = run.rows
         error = ("NoProgress", "never_fits", None)
     _compare_error(result, name, wanted_error, error)
@@ -148,7 +148,7 @@ class _CaseRun:
             return
         self._observe(plan, number)
         if self.loop.stuck(plan) is not None:
-            raise _NeverFits
+            raise _NeverFitsError
 
     def _observe(self, plan: StepPlan, number: int) -> None:
         self.copies += len(plan.copies)

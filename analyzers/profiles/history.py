@@ -37,6 +37,8 @@ _V0_31 = replace(
     drop_reads_whole_prompt=False,
     export_grid="unit",
     export_kept="retention_zero",
+    state_estimate="export_adds_drafts",
+    drafts_travel_past_export=False,
 )
 
 _V0_30 = replace(
@@ -47,6 +49,7 @@ _V0_30 = replace(
     mamba_tail_drop="group",
     export_only_at_prefill_end=False,
     export_kept="retention_zero_any",
+    state_estimate="flat",
     junction_checkpoint_option="enable_mamba_fine_grained_prefix_cache",
     lora_key_has_path=False,
 )

@@ -132,6 +132,15 @@ class ReleaseProfile:
     """Releasing states that a request has moved past looks behind gaps in its table. Up to 0.28 it stopped at the
     first gap, so that a state behind it was held to the end. (the same)"""
 
+    state_estimate: Literal["bounded", "export_adds_drafts", "flat"] = "bounded"
+    """Blocks that a Mamba step is expected to take: at most a running state, a copy and an export, and scratch for
+    drafts at first. In 0.31 an export counted the scratch again; up to 0.30 any need counted as the whole bound,
+    so that small pools preempted earlier. (the same: `get_num_blocks_to_allocate`)"""
+
+    drafts_travel_past_export: bool = True
+    """Scratch blocks of drafts are reused in the step that exports a state. Since 0.32. (the same:
+    `allocate_new_blocks`)"""
+
     registers_accepted_drafts: bool = True
     """With a drafter, blocks that accepted drafts filled are keyed when the output is handed back. Before 0.33 with
     the next chunk. (`sched/scheduler: update_from_output`)"""

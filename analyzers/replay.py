@@ -1,0 +1,174 @@
+"""Replay: requests through the engine's bookkeeping, and what the engine would have done with each.
+
+No model runs and no token is looked at: prompts are lengths and prefix names. `arrivals="sequential"` lets each
+request finish before the next is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
+from kvtune.analyzers.bookkeeping.integrity import check_integrity
+from kvtune.analyzers.bookkeeping.scheduler import Scheduler, make_scheduler
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.prefix_tree import PrefixPath
+from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.resolver import ResolvedSizes
+from kvtune.tokenization.trace import Float64, Int64
+
+Arrivals = Literal["sequential", "trace"]
+
+
+@dataclass(frozen=True)
+class ReplayInput:
+    """R requests in replay order. Lengths in tokens.
+
+    Attributes:
+        paths: prefix names of each prompt, followed by those of its cached output where that is known. Generated
+            tokens beyond a path belong to their request alone.
+        prompt_tokens: int64[R]. output_tokens: int64[R], generated tokens, at least 1.
+        arrival: float64[R], seconds, ascending; needed for `arrivals="trace"`.
+        ids: names for messages.
+    """
+
+    paths: Seq[PrefixPath]
+    prompt_tokens: Int64
+    output_tokens: Int64
+    arrival: Float64 | None = None
+    ids: Seq[str] = ()
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What happened, per request (int64[R]) and in all. Tokens unless the name says otherwise.
+
+    Attributes:
+        hit_tokens, junction: what the first admission found: the reconciled hit, and the longest single group's
+            hit where that is longer, else 0. Both 0 for a refused request.
+        prefill_steps: chunks that began inside the prompt, repeated ones after a preemption included.
+        preemptions, copies, evicted_blocks, new_blocks: of this request's own chunks; copies are copy-on-write
+            block copies, in all groups.
+        lookup_probes: positions that the engine asks its prefix store for, one per position and set of like groups.
+        refused: (request, blocks needed) of prompts that can never fit the pool, the null block not counted.
+        num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end.
+        sizes: what the engine resolved.
+    """
+
+    hit_tokens: Int64
+    junction: Int64
+    prefill_steps: Int64
+    preemptions: Int64
+    copies: Int64
+    evicted_blocks: Int64
+    new_blocks: Int64
+    lookup_probes: Int64
+    refused: tuple[tuple[int, int], ...]
+    num_steps: int
+    num_keys: int
+    sizes: ResolvedSizes
+
+
+def replay(
+    config: EngineConfig,
+    inputs: ReplayInput,
+    *,
+    arrivals: Arrivals = "sequential",
+    check: bool = False,
+) -> ReplayResult:
+    """Run all requests through one engine.
+
+    Args:
+        check: verify the conservation laws after every request; slow.
+
+    Raises:
+        EngineRefusal: the engine would not start with this configuration.
+        UnknownReleaseError: for a release without a match unit.
+    """
+    scheduler = make_scheduler(config, profile_for(config.version).profile)
+    lookahead = scheduler.sizes.hash_lookahead_tokens
+    sequences = [
+        Sequence(index, path, prompt, output, lookahead=lookahead)
+        for index, (path, prompt, output) in enumerate(
+            zip(inputs.paths, inputs.prompt_tokens.tolist(), inputs.output_tokens.tolist(), strict=True)
+        )
+    ]
+    run = _SequentialRun(scheduler, check)
+    run.run(sequences)
+    return _result(run, sequences)
+
+
+class _SequentialRun:
+    """Each request finishes before the next one is added."""
+
+    def __init__(self, scheduler: Scheduler, check: bool) -> None:
+        self.scheduler = scheduler
+        self.refused: list[tuple[int, int]] = []
+        self.num_steps = 0
+        self._check = check
+
+    def run(self, sequences: Seq[Sequence]) -> None:
+        one_at_a_time = type(self.scheduler) is Scheduler
+        for sequence in sequences:
+            self.scheduler.add_request(sequence)
+            if one_at_a_time:
+                self._finish(sequence)
+            else:
+                self._finish_overlapped(sequence)
+            if self._check:
+                check_integrity(self.scheduler, [sequence])
+
+    def _finish(self, sequence: Sequence) -> None:
+        schedule, update = self.scheduler.schedule, self.scheduler.update
+        while not sequence.finished:
+            plan = schedule()
+            if plan.chunks:
+                self.num_steps += 1
+                update(plan)
+            elif not plan.preempted:
+                self._refuse(sequence)
+                return
+
+    def _finish_overlapped(self, sequence: Sequence) -> None:
+        loop = EngineLoop(self.scheduler)
+        while loop.has_work:
+            plan, _ = loop.step()
+            self.num_steps += plan is not None and bool(plan.chunks)
+            if loop.stuck(plan) is not None:
+                self._refuse(sequence)
+                return
+
+    def _refuse(self, sequence: Sequence) -> None:
+        """The request waits alone before an empty pool and does not fit."""
+        coordinator = self.scheduler.coordinator
+        self.scheduler.waiting.remove(sequence)
+        needed = coordinator.blocks_for(
+            sequence, coordinator.no_hit, sequence.num_prompt_tokens + sequence.max_output_tokens
+        )
+        self.refused.append((sequence.index, needed))
+        sequence.first_hit, sequence.first_junction = 0, 0
+
+
+def _result(run: _SequentialRun, sequences: Seq[Sequence]) -> ReplayResult:
+    def column(name: str) -> Int64:
+        return np.array([getattr(sequence, name) for sequence in sequences], dtype=np.int64)
+
+    return ReplayResult(
+        hit_tokens=np.maximum(column("first_hit"), 0),
+        junction=column("first_junction"),
+        prefill_steps=column("num_prefill_steps"),
+        preemptions=column("num_preemptions"),
+        copies=column("num_copies"),
+        evicted_blocks=column("num_evicted_blocks"),
+        new_blocks=column("num_new_blocks"),
+        lookup_probes=column("num_probes"),
+        refused=tuple(run.refused),
+        num_steps=run.num_steps,
+        num_keys=run.scheduler.coordinator.num_keys,
+        sizes=run.scheduler.sizes,
+    )
