@@ -111,7 +111,7 @@ def delta_rule(
         return (query[:, :, None] @ state)[:, :, 0], state
 
     def chunked(inputs: Tensor, layout: ScanLayout, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, value, decay, gain = (part.transpose(1, 2) for part in parts(inputs))
+        query, key, value, decay, gain = (part.transpose(1, 2).contiguous() for part in parts(inputs))
         total = decay.cumsum(-1)  # [N, value heads, Q]
         difference = total[..., :, None] - total[..., None, :]
         lower = difference.masked_fill(_above_diagonal(layout.chunk, difference.device), float("-inf")).exp()
@@ -171,7 +171,7 @@ def state_space(
         return (state @ c_out[..., None])[..., 0], state
 
     def chunked(inputs: Tensor, layout: ScanLayout, state: Tensor) -> tuple[Tensor, Tensor]:
-        x, b_in, c_out, decay = (part.transpose(1, 2) for part in parts(inputs))
+        x, b_in, c_out, decay = (part.transpose(1, 2).contiguous() for part in parts(inputs))
         total = decay.cumsum(-1)  # [N, heads, Q]
         difference = total[..., :, None] - total[..., None, :]
         lower = difference.masked_fill(_above_diagonal(layout.chunk, difference.device), float("-inf")).exp()
