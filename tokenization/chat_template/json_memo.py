@@ -1,0 +1,47 @@
+"""A memory of `tojson` for values that many requests share: tool schemas and parsed arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+_MAX_CHARS = 1 << 25
+
+
+class JsonMemo:
+    """Texts by the identity of the value and the options of the dump.
+
+    Only values that the caller keeps are remembered, and they are held here too, so an identity is never taken
+    over by another object. Nothing may change a kept value; the template sandbox does not.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Any] = {}
+        self._texts: dict[tuple[int, Hashable], str] = {}
+        self._chars = 0
+
+    def keep(self, value: Any) -> None:
+        """Remember dumps of this very object from now on."""
+        self._kept[id(value)] = value
+
+    def get(self, value: Any, options: Hashable) -> str | None:
+        """The dump, if it is known."""
+        return self._texts.get((id(value), options)) if id(value) in self._kept else None
+
+    def put(self, value: Any, options: Hashable, text: str) -> None:
+        """Note a dump, if the value is kept."""
+        if self._kept.get(id(value)) is not value:
+            return
+        self._chars += len(text)
+        if self._chars > _MAX_CHARS:
+            self._texts.clear()
+            self._kept.clear()
+            self._chars = 0
+            return
+        self._texts[(id(value), options)] = text
+
+    def texts_of(self, values: list[Any]) -> list[str]:
+        """Known dumps of each value, in the values' order."""
+        wanted = {id(value): number for number, value in enumerate(values)}
+        found = [(wanted[key], text) for (key, _), text in self._texts.items() if key in wanted]
+        return [text for _, text in sorted(found)]

@@ -1,0 +1,200 @@
+"""Requests to a `TokenTrace`: renders, tokenizes, names, and keeps every prompt that can be kept.
+
+One request that cannot be encoded is reported and left out; the rest goes on. Order is the caller's.
+Rendering runs on this thread; unknown text is encoded in batches on another, with all workers, meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvtune.tokenization.encoding.block_rows import BlockRows
+from kvtune.tokenization.encoding.families import FamilyNames
+from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, PromptEncoder
+from kvtune.tokenization.encoding.rows import RowEncoder
+from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
+from kvtune.tokenization.rejects import REASONS
+from kvtune.tokenization.request import Identity, Request
+from kvtune.tokenization.tokenizers.pieces import SurrogateError
+from kvtune.tokenization.trace import OnePart, TokenTrace
+
+OnReject = Callable[[Request, str, UnusableInputError], None]
+"""Told of each request that is left out: the request, a reason of `rejects.REASONS`, the error."""
+
+CHECKED_REQUESTS = 4
+"""Requests that are always encoded a second time as whole texts, and compared."""
+
+_PROGRESS_EVERY = 256
+
+
+@dataclass
+class EncodeInfo:
+    """What is known of the encoding beside the trace; what the report's `tokenizer` holds.
+
+    Attributes:
+        kind: "hf", "tiktoken", "ids" or "blocks". source: file, name, or "the trace itself".
+        chat_template_sha256: of the template of the first chat; None without chats.
+        checked_requests: how many were encoded whole and gave the same ids.
+        why_whole: why texts were not cut into pieces, None where they were.
+        double_bos: prompts that begin with two BOS tokens, as the engine would see them.
+        untimed_dates: chats whose template asked for the date while the request has no time.
+        rejected_by: reason -> requests left out.
+    """
+
+    kind: str = "ids"
+    source: str = "the trace itself"
+    chat_template_sha256: str | None = None
+    checked_requests: int = 0
+    why_whole: str | None = None
+    double_bos: int = 0
+    untimed_dates: int = 0
+    rejected_by: dict[str, int] = field(default_factory=dict)
+
+
+def encode_trace(
+    requests: Iterable[Request],
+    encoder: PromptEncoder | None,
+    *,
+    check: int = CHECKED_REQUESTS,
+    outputs: bool = False,
+    show_text: bool = False,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda _done: None,
+    on_reject: OnReject = lambda _request, _reason, _error: None,
+) -> tuple[TokenTrace, EncodeInfo]:
+    """Encode requests that are in replay order.
+
+    Args:
+        encoder: None where the trace holds ids or block hashes only.
+        check: how many requests, drawn with `seed`, are encoded whole and compared.
+        outputs: also give ids to the logged answers.
+        show_text: whether family names may quote the first system line.
+        progress: called with the number of requests rendered, now and then.
+
+    Raises:
+        UnusableInputError: a request holds text and there is no encoder, or no template for its chats.
+        NoUsableRequestError: nothing is left.
+    """
+    info = EncodeInfo()
+    families = FamilyNames(show_text=show_text)
+    rows = RowEncoder(encoder, outputs=outputs, check=check, seed=seed)
+    blocks = BlockRows()
+    namespaces: dict[Identity, int] = {}
+    kept = _Kept()
+    for number, request in enumerate(requests):
+        if not number % _PROGRESS_EVERY:
+            progress(number)
+        refused = _add(request, rows, blocks, kept)
+        if refused is not None:
+            reason, error = refused
+            info.rejected_by[reason] = info.rejected_by.get(reason, 0) + 1
+            on_reject(request, reason, error)
+            continue
+        tools = encoder.tool_set(request) if encoder is not None else None
+        kept.add(
+            request, namespaces.setdefault(request.identity, len(namespaces)), families.of(request, tools)
+        )
+    info.checked_requests = rows.finish()
+    if not kept.ids:
+        raise NoUsableRequestError(
+            "no request of the trace could be encoded",
+            found=", ".join(f"{count} {REASONS[reason]}" for reason, count in info.rejected_by.items()),
+            wanted="at least one prompt",
+        )
+    _describe(info, rows, blocks, encoder, kept)
+    return _trace(rows, blocks, kept), info
+
+
+@dataclass
+class _Kept:
+    """One entry per request of the trace."""
+
+    ids: list[str] = field(default_factory=list)
+    arrival: list[float] = field(default_factory=list)
+    namespace: list[int] = field(default_factory=list)
+    output_tokens: list[int] = field(default_factory=list)
+    sessions: list[str | None] = field(default_factory=list)
+    servers: list[str | None] = field(default_factory=list)
+    families: list[str] = field(default_factory=list)
+    has_text: bool = False
+
+    def add(self, request: Request, namespace: int, family: str) -> None:
+        self.ids.append(request.id)
+        self.arrival.append(np.nan if request.arrival is None else request.arrival)
+        self.namespace.append(namespace)
+        self.output_tokens.append(-1 if request.output_tokens is None else request.output_tokens)
+        self.sessions.append(request.session)
+        self.servers.append(request.server)
+        self.families.append(family)
+        self.has_text = self.has_text or request.messages is not None or request.text is not None
+
+
+def _add(
+    request: Request, rows: RowEncoder, blocks: BlockRows, kept: _Kept
+) -> tuple[str, UnusableInputError] | None:
+    """Give the request to where it belongs; why it cannot be part of the trace, if so."""
+    is_blocks = request.block_hashes is not None
+    if kept.ids and is_blocks != bool(blocks.lengths):
+        return "wrong_type", UnusableInputError(
+            "block hashes and other prompts in one trace cannot be compared",
+            found="block hashes" if is_blocks else "text or token ids",
+            wanted="block hashes" if blocks.lengths else "text or token ids",
+            way_out="analyze them apart",
+        )
+    try:
+        if is_blocks:
+            blocks.add(request)
+        elif not rows.add(request):
+            return "empty_prompt", UnusableInputError("an empty prompt", wanted="at least one token")
+    except CannotEncodeError:
+        raise
+    except SurrogateError as error:
+        return "lone_surrogate", error
+    except UnusableInputError as error:
+        return ("inconsistent_blocks" if is_blocks else "template_refused"), error
+    return None
+
+
+def _describe(
+    info: EncodeInfo, rows: RowEncoder, blocks: BlockRows, encoder: PromptEncoder | None, kept: _Kept
+) -> None:
+    info.double_bos = rows.double_bos
+    if blocks.lengths:
+        info.kind = "blocks"
+    elif encoder is not None and kept.has_text:
+        vocabulary = encoder.vocabulary
+        info.kind, info.source = vocabulary.kind, vocabulary.source
+        info.why_whole = vocabulary.cuts.why_whole
+        info.untimed_dates = encoder.untimed_dates
+        if encoder.rendered_with is not None:
+            info.chat_template_sha256 = encoder.rendered_with.sha256
+
+
+def _trace(rows: RowEncoder, blocks: BlockRows, kept: _Kept) -> TokenTrace:
+    is_blocks = bool(blocks.lengths)
+    tokens, offsets = (blocks.rows if is_blocks else rows.tokens).arrays()
+    outputs, output_offsets = rows.outputs.arrays()
+    answers = np.diff(output_offsets) if len(outputs) else None
+    output_tokens = np.array(kept.output_tokens, dtype=np.int64)
+    if answers is not None:
+        output_tokens = np.where((output_tokens < 0) & (answers > 0), answers, output_tokens)
+    return TokenTrace(
+        tokens=tokens,
+        offsets=offsets,
+        prompt_tokens=np.array(blocks.lengths, dtype=np.int64) if is_blocks else np.diff(offsets),
+        arrival=np.array(kept.arrival, dtype=np.float64),
+        namespace=np.array(kept.namespace, dtype=np.int32),
+        ids=kept.ids,
+        span=blocks.span if is_blocks else 1,
+        output_tokens=output_tokens if (output_tokens >= 0).any() else None,
+        outputs=outputs if answers is not None else None,
+        output_offsets=output_offsets if answers is not None else None,
+        retokenised_outputs=rows.retokenised,
+        sessions=kept.sessions if any(session is not None for session in kept.sessions) else None,
+        servers=kept.servers if any(server is not None for server in kept.servers) else None,
+        families=kept.families,
+        parts=OnePart() if is_blocks else rows.parts,
+    )

@@ -1,0 +1,109 @@
+"""From the command line's options to a `PromptEncoder`: which files, which library, which template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from kvtune.tokenization.chat_rules import chat_rules
+from kvtune.tokenization.encoding.model_folder import ModelFolder, read_model_folder, read_template
+from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
+from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.tokenizers.vocabulary import Vocabulary
+
+
+def open_prompt_encoder(
+    *,
+    model: Path | None = None,
+    tokenizer: str | None = None,
+    chat_template: Path | None = None,
+    content_format: Literal["auto", "string", "openai"] = "auto",
+    version: str | None = None,
+    workers: int | None = None,
+    trusts_requests: bool = False,
+) -> PromptEncoder:
+    """The encoder that the command line's options describe.
+
+    Args:
+        model: a model folder (`--model`). tokenizer: in place of its vocabulary: a `tokenizer.json`, a folder
+            with one, a `.tiktoken` file or cache folder, or `tiktoken:NAME` (`--tokenizer`).
+        chat_template: a file in place of the model's template (`--chat-template`).
+        version: the engine's release, which decides the chat rules.
+
+    Raises:
+        UnusableInputError: nothing to encode with, or one of the files cannot be used.
+    """
+    folder = read_model_folder(model) if model is not None else None
+    if folder is None and tokenizer is None:
+        raise UnusableInputError(
+            "nothing says how to turn text into token ids",
+            wanted="--model DIR or --tokenizer PATH",
+            way_out="give a model folder with tokenizer.json and chat_template.jinja",
+        )
+    if folder is None and tokenizer is not None and (Path(tokenizer) / "tokenizer.json").is_file():
+        folder = read_model_folder(Path(tokenizer))
+    source, load = _vocabulary_loader(folder, tokenizer, workers)
+    return PromptEncoder(
+        load,
+        source=source,
+        templates=folder.templates if folder else None,
+        chat_template=read_template(chat_template) if chat_template else None,
+        content_format=content_format,
+        special_tokens=folder.special_tokens if folder else None,
+        media_token_ids=folder.media_token_ids if folder else None,
+        rules=chat_rules(version),
+        trusts_requests=trusts_requests,
+    )
+
+
+def _vocabulary_loader(
+    folder: ModelFolder | None, tokenizer: str | None, workers: int | None
+) -> tuple[str, Callable[[], Vocabulary]]:
+    """Where the vocabulary comes from, and what loads it. The libraries are imported when it is loaded."""
+    if tokenizer is not None and tokenizer.startswith("tiktoken:"):
+        name = tokenizer.removeprefix("tiktoken:")
+        if not Path(name).exists():
+            return tokenizer, lambda: _tiktoken().named_encoding(name, workers=workers)
+        tokenizer = name
+    if tokenizer is not None:
+        path = Path(tokenizer)
+        if not path.exists():
+            raise UnusableInputError(
+                "no such file or folder",
+                field="--tokenizer",
+                found=tokenizer,
+                wanted="a tokenizer.json, a folder with one, a .tiktoken file or tiktoken:NAME",
+            )
+        if path.is_dir() and (path / "tokenizer.json").is_file():
+            path = path / "tokenizer.json"
+    elif folder is not None and folder.vocabulary is not None:
+        path = folder.vocabulary
+    else:
+        raise UnusableInputError(
+            "no vocabulary in the model folder",
+            where=str(folder.path if folder else ""),
+            wanted="tokenizer.json",
+            way_out="give one with --tokenizer",
+        )
+    if path.suffix == ".json":
+        return str(path), lambda: _hugging_face(path, folder, workers)
+    return str(path), lambda: _tiktoken().ranks_file(path, workers=workers)
+
+
+def _hugging_face(path: Path, folder: ModelFolder | None, workers: int | None) -> Vocabulary:
+    from kvtune.tokenization.tokenizers.huggingface import HuggingFaceVocabulary
+
+    special = folder.special_tokens if folder else {}
+    return HuggingFaceVocabulary(
+        path,
+        add_bos_token=(folder.add_bos_token if folder else None, special.get("bos_token")),
+        add_eos_token=(folder.add_eos_token if folder else None, special.get("eos_token")),
+        workers=workers,
+    )
+
+
+def _tiktoken() -> Any:
+    from kvtune.tokenization.tokenizers import tiktoken_ranks
+
+    return tiktoken_ranks

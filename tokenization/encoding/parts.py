@@ -1,0 +1,150 @@
+"""Which part of a rendered prompt a token belongs to: tools, a message of some role, or the template around them.
+
+The texts of the messages are looked for in the rendered prompt, from its end backwards, and only where the prompt
+is new; every text between them is the template's. A text that stands in the prompt in another form (escaped,
+rewritten) is not found and counts as the template's. Knows texts and positions; how they were encoded is told.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kvtune.tokenization.request import Message
+from kvtune.tokenization.trace import PARTS, Int64
+
+_CODE = {part: code for code, part in enumerate(PARTS)}
+TEMPLATE = _CODE["template"]
+USER = _CODE["user"]
+_TOOLS = _CODE["tools"]
+_ROLE = {
+    "system": _CODE["system"],
+    "developer": _CODE["system"],
+    "user": USER,
+    "assistant": _CODE["assistant"],
+    "tool": _CODE["tool"],
+    "function": _CODE["tool"],
+}
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of a prompt that belong to part `code`."""
+
+    start: int
+    end: int
+    code: int
+
+
+def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str], floor: int) -> list[Span]:
+    """The spans of a rendered prompt that end after character `floor`, ascending, apart.
+
+    Args:
+        messages: as the template saw them.
+        tool_texts: dumps of the tools, in order, as far as the template made any.
+    """
+    found: list[Span] = []
+    limit = len(text)
+    for message in reversed(messages):
+        code = _ROLE.get(message["role"], TEMPLATE)
+        for needle in _texts_from_the_end(message):
+            start = text.rfind(needle, 0, limit)
+            if start >= 0:
+                found.append(Span(start, start + len(needle), code))
+                limit = start
+        if limit <= floor:
+            break
+    if tool_texts and limit > floor:
+        start = text.find(tool_texts[0])
+        end = text.find(tool_texts[-1], max(start, 0))
+        if 0 <= start <= end:
+            found.append(Span(start, end + len(tool_texts[-1]), _TOOLS))
+    found.sort()
+    return found
+
+
+def _texts_from_the_end(message: Message) -> Iterator[str]:
+    """Texts of one message in the order in which they stand in the prompt, last first."""
+    for call in reversed(message.get("tool_calls") or ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            arguments = function.get("arguments")
+            if isinstance(arguments, dict):
+                for value in reversed(arguments.values()):
+                    if isinstance(value, str) and value:
+                        yield value
+            if isinstance(function.get("name"), str) and function["name"]:
+                yield function["name"]
+    content = message.get("content")
+    if isinstance(content, str):
+        yield from _trimmed(content)
+    elif isinstance(content, list):
+        for part in reversed(content):
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                yield from _trimmed(part["text"])
+    reasoning = message.get("reasoning_content")
+    if isinstance(reasoning, str):
+        yield from _trimmed(reasoning)
+
+
+def _trimmed(text: str) -> Iterator[str]:
+    """Templates often trim what they write; the trimmed text stands in both."""
+    text = text.strip()
+    if text:
+        yield text
+
+
+def cut_spans(spans: Sequence[Span], start: int, end: int) -> list[Span]:
+    """The spans inside characters [start, end), relative to `start`."""
+    return [
+        Span(max(span.start, start) - start, min(span.end, end) - start, span.code)
+        for span in spans
+        if span.start < end and span.end > start
+    ]
+
+
+class PromptParts:
+    """A `PartIndex` over runs of tokens of one part, 5 bytes a run."""
+
+    def __init__(self) -> None:
+        self._ends = array("I")
+        self._codes = array("B")
+        self._rows = array("q", [0])
+
+    def add_row(self, runs: Sequence[tuple[int, int]]) -> None:
+        """The runs of the next request: (end in tokens, code), ascending."""
+        ends, codes = self._ends, self._codes
+        first = len(ends)
+        for end, code in runs:
+            if len(ends) > first and codes[-1] == code:
+                ends[-1] = end
+            elif end > (ends[-1] if len(ends) > first else 0):
+                ends.append(end)
+                codes.append(code)
+        self._rows.append(len(ends))
+
+    def part_of(self, request: int, position: int) -> str:
+        """The part of token `position` of request `request`, both from 0."""
+        start, stop = self._rows[request], self._rows[request + 1]
+        at = bisect_right(self._ends, position, start, stop)
+        return PARTS[self._codes[min(at, stop - 1)]]
+
+
+def runs_of(spans: Sequence[Span], text: str, ends: Int64) -> list[tuple[int, int]]:
+    """The runs of one piece of text: (end in tokens, code), ascending to the piece's last token.
+
+    Args:
+        spans: in characters of `text`. ends: int64[n], where each of its tokens ends in UTF-8 bytes.
+    """
+    runs: list[tuple[int, int]] = []
+    for span in spans:
+        start, end = span.start, span.end
+        if not text.isascii():
+            start, end = (len(text[:at].encode("utf-8")) for at in (start, end))
+        first = int(np.searchsorted(ends, start, side="right"))
+        last = min(int(np.searchsorted(ends, end, side="left")) + 1, len(ends))
+        runs += [(first, TEMPLATE), (last, span.code)]
+    return [*runs, (len(ends), TEMPLATE)]

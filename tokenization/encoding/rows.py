@@ -1,0 +1,260 @@
+"""The prompts of a trace on their way from requests to ids, and the logged answers beside them.
+
+    add(request) -> pieces of text ->  [current batch]  -> submit ->  [in flight]  -> assemble -> token buffer
+
+Knows one request at a time, the encoder and the memory of pieces. Names and namespaces are kept elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvtune.tokenization.chat_template.messages import Media
+from kvtune.tokenization.encoding.answers import answer_text
+from kvtune.tokenization.encoding.buffer import TokenBuffer
+from kvtune.tokenization.encoding.check import Checked, CheckSample
+from kvtune.tokenization.encoding.media_ids import MediaIds
+from kvtune.tokenization.encoding.parts import TEMPLATE, USER, PromptParts, cut_spans, runs_of, spans_from
+from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, Prompt, PromptEncoder
+from kvtune.tokenization.request import Request
+from kvtune.tokenization.tokenizers.pieces import BATCH_CHARS, Piece, PieceEncoder, joined
+from kvtune.tokenization.trace import UInt32
+
+_SHORT_CHARS = 64
+_NOTHING: UInt32 = np.zeros(0, dtype=np.uint32)
+
+
+@dataclass
+class _Row:
+    """One prompt: ids as they are, or pieces. `affixed`: a BOS and the like go around it.
+
+    `anchors` says for each item of media in which piece its message stands. `whole` and `alone` are the answer
+    behind the prompt and by itself, in pieces.
+    """
+
+    ids: UInt32 | None = None
+    pieces: list[Piece] = field(default_factory=list)
+    has_parts: bool = False
+    affixed: bool = False
+    checked: Checked | None = None
+    media: Sequence[Media] = ()
+    anchors: Sequence[int] = ()
+    output_ids: UInt32 = field(default_factory=lambda: _NOTHING)
+    whole: list[Piece] = field(default_factory=list)
+    alone: list[Piece] = field(default_factory=list)
+
+
+class RowEncoder:
+    """Takes requests one by one; its buffers hold all rows after `finish`.
+
+    Attributes:
+        tokens, outputs: prompts and answers; an answer is empty where it was not asked for or cannot be told.
+        parts: where in its prompt each token stands.
+        retokenised: answers that were text. double_bos: prompts that begin with two BOS tokens.
+    """
+
+    def __init__(self, encoder: PromptEncoder | None, *, outputs: bool, check: int, seed: int) -> None:
+        self._encoder = encoder
+        self._with_outputs = outputs
+        self._sample = CheckSample(check, seed)
+        self._pieces: PieceEncoder | None = None
+        self._media: MediaIds | None = None
+        self._current: list[_Row] = []
+        self._in_flight: list[_Row] = []
+        self.tokens = TokenBuffer()
+        self.outputs = TokenBuffer()
+        self.parts = PromptParts()
+        self.retokenised = 0
+        self.double_bos = 0
+
+    def add(self, request: Request) -> bool:
+        """Take a request with ids, text or messages; False where its prompt is empty.
+
+        Raises:
+            CannotEncodeError: nothing can be done for any request like this (no vocabulary, no template).
+            UnusableInputError: this one is refused.
+        """
+        if request.token_ids is not None:
+            row = _Row(ids=np.array(request.token_ids, dtype=np.uint32))
+            if not request.token_ids:
+                return False
+            if isinstance(request.output, str) and self._encoder is not None:
+                self._add_answer(row, request, None)
+        else:
+            text_row = self._text_row(request)
+            if text_row is None:
+                return False
+            row = text_row
+        if self._with_outputs and isinstance(request.output, list):
+            row.output_ids = np.array(request.output, dtype=np.uint32)
+        self._current.append(row)
+        if self._pieces is not None and self._pieces.pending_chars >= BATCH_CHARS:
+            self._submit()
+        return True
+
+    def finish(self) -> int:
+        """Assemble what is left and compare the sample; how many prompts were compared."""
+        self._submit()
+        self._submit()
+        if self._pieces is None or self._encoder is None:
+            return 0
+        self._pieces.close()
+        return self._sample.compare(self._encoder.vocabulary)
+
+    # From a request to pieces.
+
+    def _text_row(self, request: Request) -> _Row | None:
+        encoder = self._encoder
+        if encoder is None:
+            raise CannotEncodeError(
+                "the trace holds text, and nothing says how to turn it into token ids",
+                where=request.source or None,
+                wanted="--model DIR or --tokenizer PATH",
+            )
+        if self._pieces is None:
+            self._pieces = PieceEncoder(encoder.vocabulary)
+        prompt = encoder.render(request) if request.messages is not None else None
+        text = prompt.text if prompt is not None else request.text or ""
+        affixed = request.add_special_tokens
+        if affixed is None:
+            affixed = prompt is None
+        encode = encoder.vocabulary.encode_with_affixes if affixed else encoder.vocabulary.encode
+        row = _Row(affixed=affixed)
+        if len(text) < _SHORT_CHARS and not text.strip() and not len(encode([text])[0]):
+            return None
+        pieces = self._pieces.cut(text)
+        if affixed and encoder.vocabulary.affixes is None:
+            row.ids = encode([text])[0]
+        else:
+            row.pieces = pieces
+            row.checked = self._sample.draw(request.id, text, affixed=affixed)
+        if prompt is not None:
+            self._note_parts(row, prompt)
+            row.media = prompt.conversation.media
+            row.anchors = [self._anchor(row, prompt, item) for item in row.media]
+        self._add_answer(row, request, prompt)
+        return row
+
+    def _add_answer(self, row: _Row, request: Request, prompt: Prompt | None) -> None:
+        if not self._with_outputs or self._encoder is None or self._pieces is None:
+            return
+        text = answer_text(self._encoder, request, prompt)
+        if text is not None:
+            row.alone = self._pieces.cut(text)
+            row.whole = self._pieces.cut(prompt.text + text) if prompt is not None else []
+
+    def _starts(self, pieces: Sequence[Piece]) -> list[int]:
+        """Where each piece of a prompt begins, in characters."""
+        gap = len(self._pieces.separator or "") if self._pieces is not None else 0
+        starts = [0]
+        for piece in pieces:
+            starts.append(starts[-1] + len(piece.text) + gap)
+        return starts
+
+    def _note_parts(self, row: _Row, prompt: Prompt) -> None:
+        """Leave in every new piece which of its characters are whose."""
+        row.has_parts = True
+        if all(piece.notes is not None for piece in row.pieces) or self._encoder is None:
+            return
+        starts = self._starts(row.pieces)
+        floor = next(start for start, piece in zip(starts, row.pieces, strict=False) if piece.notes is None)
+        texts = self._encoder.tool_texts(prompt.tools)
+        spans = spans_from(prompt.text, prompt.conversation.messages, texts, floor)
+        for start, piece in zip(starts, row.pieces, strict=False):
+            if piece.notes is None:
+                piece.notes = cut_spans(spans, start, start + len(piece.text))
+
+    def _anchor(self, row: _Row, prompt: Prompt, item: Media) -> int:
+        """The piece in which an item's message begins; the last where the message has no text."""
+        messages = prompt.conversation.messages
+        spans = spans_from(prompt.text, messages[item.message : item.message + 1], (), 0)
+        at = spans[0].start if spans else len(prompt.text)
+        return sum(start <= at for start in self._starts(row.pieces)[1:-1])
+
+    # From pieces to ids.
+
+    def _submit(self) -> None:
+        if self._pieces is not None:
+            self._pieces.submit(self._assemble_in_flight)
+        else:
+            self._assemble_in_flight()
+
+    def _assemble_in_flight(self) -> None:
+        """Rows cut before the latest `submit` have all their ids now."""
+        for row in self._in_flight:
+            self._assemble(row)
+        self._in_flight, self._current = self._current, []
+
+    def _assemble(self, row: _Row) -> None:
+        separator = self._pieces.separator_ids if self._pieces is not None else _NOTHING
+        inner = row.ids if row.ids is not None else joined(row.pieces, separator)
+        ids, before = inner, 0
+        if row.affixed and row.ids is None and self._encoder is not None:
+            affixes = self._encoder.vocabulary.affixes
+            if affixes is not None:
+                ids, before = np.concatenate((affixes[0], inner, affixes[1])), len(affixes[0])
+        if row.checked is not None:
+            row.checked.ids = ids
+        self._count_double_bos(ids)
+        runs = self._runs(row, before, len(ids))
+        if row.media and self._encoder is not None:
+            ids, runs = self._with_media(row, ids, runs, before)
+        self.tokens.append(ids)
+        self.parts.add_row(runs)
+        self._append_output(row, inner, separator)
+
+    def _append_output(self, row: _Row, inner: UInt32, separator: UInt32) -> None:
+        output = row.output_ids
+        if row.alone:
+            self.retokenised += 1
+            output = joined(row.alone, separator)
+            if row.whole:
+                whole = joined(row.whole, separator)
+                if np.array_equal(whole[: len(inner)], inner):
+                    output = whole[len(inner) :]
+        self.outputs.append(output)
+
+    def _count_double_bos(self, ids: UInt32) -> None:
+        bos = self._encoder.bos_id if self._encoder is not None and self._pieces is not None else None
+        if bos is not None and len(ids) > 1 and ids[0] == bos and ids[1] == bos:
+            self.double_bos += 1
+
+    def _runs(self, row: _Row, before: int, length: int) -> list[tuple[int, int]]:
+        """The runs of tokens of one part: (end, code), ascending."""
+        if not row.has_parts or row.ids is not None or self._encoder is None:
+            return [(length, USER)]
+        vocabulary = self._encoder.vocabulary
+        gap = len(self._pieces.separator_ids) if self._pieces is not None else 0
+        runs: list[tuple[int, int]] = [(before, TEMPLATE)] if before else []
+        at = before
+        for piece in row.pieces:
+            if isinstance(piece.notes, list):  # characters so far
+                piece.notes = tuple(
+                    runs_of(piece.notes, piece.text, vocabulary.token_ends(piece.text, piece.resolve()))
+                )
+            runs += [(at + end, code) for end, code in piece.notes]
+            at += len(piece.resolve())
+            at += gap
+            runs.append((at, TEMPLATE))
+        return [(min(end, length), code) for end, code in runs]
+
+    def _with_media(
+        self, row: _Row, ids: UInt32, runs: list[tuple[int, int]], before: int
+    ) -> tuple[UInt32, list[tuple[int, int]]]:
+        """The prompt with its items as ids, and its runs moved by what was put in."""
+        encoder = self._encoder
+        if encoder is None:
+            return ids, runs
+        if self._media is None:
+            self._media = MediaIds(encoder.vocabulary.size)
+        gap = len(self._pieces.separator_ids) if self._pieces is not None else 0
+        starts = [before]
+        for piece in row.pieces:
+            starts.append(starts[-1] + len(piece.resolve()) + gap)
+        anchors = [starts[min(number, len(starts) - 1)] for number in row.anchors]
+        placed, inserted = self._media.place(ids, row.media, encoder.media_token_ids, anchors)
+        moved = [(end + sum(position < end for position in inserted), code) for end, code in runs]
+        return placed, moved

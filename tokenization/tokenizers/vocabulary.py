@@ -1,0 +1,69 @@
+"""What a vocabulary must offer, whatever library holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from kvtune.tokenization.trace import Int64, UInt32
+
+
+@dataclass(frozen=True)
+class CutRules:
+    """Where a text may be cut so that the ids of the pieces, one after another, are those of the whole.
+
+    Attributes:
+        tokens: special tokens at which cutting is exact, with their ids.
+        lines: whether cutting after a newline before a printable ASCII character (no "/") is exact too.
+        why_whole: why no cut is known to be exact, None where `tokens` may be used.
+    """
+
+    tokens: dict[str, int] = field(default_factory=dict)
+    lines: bool = False
+    why_whole: str | None = None
+
+
+class Vocabulary(Protocol):
+    """A loaded vocabulary; one copy serves all workers.
+
+    Attributes:
+        kind: "hf" or "tiktoken", as in the report. source: file or name it came from.
+        size: the first id above every token's.
+        cuts: where its texts may be cut.
+        affixes: ids that a completions prompt gets before and after its own (a BOS, for most), None where
+            only encoding the whole text tells.
+        special_tokens: special tokens by text, with their ids.
+    """
+
+    kind: Literal["hf", "tiktoken"]
+    source: str
+    size: int
+    cuts: CutRules
+    affixes: tuple[UInt32, UInt32] | None
+    special_tokens: dict[str, int]
+
+    def encode(self, texts: Sequence[str]) -> list[UInt32]:
+        """Ids of each text, special tokens in the text recognised, none added. Uses all workers."""
+
+    def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
+        """Ids of each text as a completions prompt (`add_special_tokens=True`)."""
+
+    def token_ends(self, text: str, ids: UInt32) -> Int64:
+        """Where each token of `text` ends, int64[len(ids)], ascending, in UTF-8 bytes of the text."""
+
+
+def overlapping(token: str, others: Sequence[str]) -> bool:
+    """Whether some other special token could claim a part of `token`'s characters in a text.
+
+    Matching is leftmost, then longest. An other token does so when it contains this one, or when its end is
+    this one's beginning. The tokens that this one begins earlier than lose to it and do not matter.
+    """
+    for other in others:
+        if other == token:
+            continue
+        if token in other:
+            return True
+        if any(other.endswith(token[:size]) for size in range(1, min(len(token), len(other)))):
+            return True
+    return False
