@@ -17,7 +17,8 @@ class FullAttentionManager(AttentionManager):
     def register(self, sequence: Sequence, state: TableState, num_tokens: int, boundaries: Seq[int]) -> None:
         super().register(sequence, state, num_tokens, boundaries)
         unit = self.context.unit
-        if self.block_size == unit or state.tail_keyed:
+        # Only hashes that look several tokens ahead can move the tail once it is keyed: they appear later.
+        if self.block_size == unit or (state.tail_keyed and sequence.lookahead <= 1):
             return
         # A resend reads at most all but the last token; a dropping group reads the whole prompt before it drops.
         readable = sequence.num_prompt_tokens
@@ -31,5 +32,5 @@ class FullAttentionManager(AttentionManager):
             block = state.table[position]
             if block is not None:
                 self.indexes[0].key_partial(sequence.key(tail), block, tail)
-                # Nothing but promotion to a full block can take the key from a block that is held.
+                # Nothing but promotion to a full block takes a key from a block that is held.
                 state.tail_keyed = True

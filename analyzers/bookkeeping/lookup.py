@@ -90,9 +90,9 @@ class PrefixLookup:
             finder.probes = 0
         if self._single:
             finder = finders[0]
-            answer = finder.find(sequence, limit, finder.drops)
-            answers: list[Found | None] = [answer]
-            tokens, longest = answer[0], 0
+            only = finder.find(sequence, limit, finder.drops)
+            answers: list[Found | None] = [only]
+            tokens, longest = only[0], 0
         else:
             answers, tokens, longest = self._reconcile(sequence, limit)
         probes = sum([finder.probes for finder in finders])

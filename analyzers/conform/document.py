@@ -8,12 +8,17 @@ from typing import Any
 from kvtune.analyzers.conform.prefix_hits import conform_cases
 from kvtune.analyzers.conform.resolve_rows import conform_rows
 from kvtune.analyzers.conform.result import ConformResult
-from kvtune.analyzers.profiles import PROFILES, ReleaseProfile
+from kvtune.analyzers.conform.worked_examples import conform_worked_examples
+from kvtune.analyzers.profiles import NEWEST, PROFILES, ReleaseProfile
 from kvtune.tokenization.errors import UnusableInputError
+
+WORKED_EXAMPLES = "kvtune-vllm-worked-examples/1"
+"""States the release of each scenario itself; the other formats name one release per document."""
 
 _FORMATS: dict[str, Callable[[dict[str, Any], ReleaseProfile], ConformResult]] = {
     "prefix-hits/1": conform_cases,
     "resolve/1": conform_rows,
+    WORKED_EXAMPLES: lambda document, _: conform_worked_examples(document),
 }
 
 
@@ -38,7 +43,7 @@ def conform_document(document: object, *, where: str | None = None) -> ConformRe
             found=repr(kind)[:60],
             wanted=", ".join(_FORMATS),
         )
-    version = document.get("vllm_version")
+    version = NEWEST.version if kind == WORKED_EXAMPLES else document.get("vllm_version")
     profile = PROFILES.get(".".join(str(version).split(".")[:2]))
     if profile is None:
         raise UnusableInputError(

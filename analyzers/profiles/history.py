@@ -1,8 +1,8 @@
 """Every release's profile, newest first: each is the next newer one with what it did differently.
 
 Read downwards it is the version history of prefix caching in reverse. Values were read in the released sources and
-checked against that release's own scheduler by the vectors under `tests/data/vectors`. 0.27 and 0.29 have no
-vectors: 0.27 takes 0.28's rules but for the default mode, 0.29 is 0.30 (both by release notes and source reading).
+checked against that release's own scheduler by the vectors under `tests/data/vectors`. 0.27 and 0.29 have only the
+version matrix of the worked examples: what it does not show is taken from the next newer release.
 """
 
 from __future__ import annotations
@@ -54,7 +54,13 @@ _V0_30 = replace(
     lora_key_has_path=False,
 )
 
-_V0_29 = replace(_V0_30, version="0.29.0")
+_V0_29 = replace(
+    _V0_30,
+    version="0.29.0",
+    dropped_tail_is_one_lower=False,
+    drop_moves_replay_boundary=False,
+    mamba_tail_drop="never",
+)
 
 _V0_28 = replace(
     _V0_29,
@@ -66,10 +72,7 @@ _V0_28 = replace(
     hybrid_needs_two_specs=True,
     retention_is_option=False,
     default_retention_interval=None,
-    dropped_tail_is_one_lower=False,
     mask_grid="scheduler_block",
-    drop_moves_replay_boundary=False,
-    mamba_tail_drop="never",
     state_release_skips_gaps=False,
     can_disable_block_drop=False,
     exports_states=False,
