@@ -5,6 +5,7 @@ Files are read one after another and line by line; what cannot be used is reject
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -12,15 +13,20 @@ from typing import BinaryIO
 from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.containers import records_of
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
-from kvtune.tokenization.formats import format_named, recognise
+from kvtune.tokenization.formats import FORMATS, format_named, recognise
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
+from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.ordering import count_reordered, in_replay_order, number_duplicates, settle_times
 from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.sources import Progress, Source, combined_digest
+from kvtune.tokenization.stream_pairs import StreamPairs
 from kvtune.tokenization.strict_json import StrictDecoder
 
 MAX_LINE_BYTES = 256 << 20
+
+_REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 @dataclass
@@ -116,6 +122,7 @@ class _TraceReader:
     def read_file(self, source: Source) -> None:
         """Reads one file to its end, or to where it breaks."""
         state = FileState(source.name, self._by_field)
+        pairs = StreamPairs()
         requests: list[Request] = []
         times: list[Moment | None] = []
         for where, value, pieces in records_of(source, self._decoder, self._limit):
@@ -123,14 +130,17 @@ class _TraceReader:
                 if isinstance(value, RecordError):
                     raise value
                 for draft in self._read_record(value, Place(where, state)):
-                    requests.append(draft.request)
-                    times.append(draft.time)
+                    if pairs.is_repeat(draft):
+                        state.note(_REPEATED)
+                    else:
+                        requests.append(draft.request)
+                        times.append(draft.time)
             except RecordError as error:
                 self._reject(error.at(where, pieces))
-        stats = self._stats
-        stats.files.append(source.name)
-        stats.timestamp_units[source.name] = settle_times(requests, times)
-        stats.reordered += count_reordered(requests)
+        self._stats.files.append(source.name)
+        self._stats.timestamp_units[source.name] = settle_times(requests, times)
+        requests = self._finish(state, requests)
+        self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
         self._digests.append(source.digest)
         for sentence, records in state.notes.items():
@@ -155,6 +165,19 @@ class _TraceReader:
         self._stats.formats[known.name] = self._stats.formats.get(known.name, 0) + len(drafts)
         return drafts
 
+    def _finish(self, state: FileState, requests: list[Request]) -> list[Request]:
+        """Lets each format of the file have its last word; gives the requests that remain."""
+        lost: set[int] = set()
+        for known in FORMATS:
+            if known.finish is None or known.name not in self._stats.formats:
+                continue
+            for where, error, request in known.finish(state, requests):
+                self._reject(error.at(where, () if request is None else (write_line(request),)))
+                if request is not None:
+                    lost.add(id(request))
+                    self._stats.formats[known.name] -= 1
+        return [request for request in requests if id(request) not in lost] if lost else requests
+
     def _reject(self, rejection: Rejection) -> None:
         counts = self._stats.rejected_by
         counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
@@ -167,6 +190,7 @@ class _TraceReader:
         requests = in_replay_order(self._files)
         if not requests:
             raise _nothing_usable(stats)
+        _require_one_kind(requests)
         if self._by_field and not any(request.server for request in requests):
             raise UnusableInputError(
                 "no request has this field",
@@ -179,6 +203,23 @@ class _TraceReader:
         stats.duplicate_keys = self._decoder.duplicate_keys
         stats.notes = _caveats(stats, self._files, self._notes)
         return ReadResult(requests, stats)
+
+
+def _require_one_kind(requests: Sequence[Request]) -> None:
+    """Raises `UnusableInputError` where prompts cannot be compared: hashes beside text, or of different blocks."""
+    sizes = Counter(request.hash_block_size for request in requests)
+    if len(sizes) > 1:
+        found = ", ".join(
+            f"{count} of text or ids" if size is None else f"{count} of {size}-token blocks"
+            for size, count in sizes.most_common()
+        )
+        raise UnusableInputError(
+            "the trace mixes kinds of prompts that cannot be compared",
+            where=requests[0].source,
+            found=found,
+            wanted="text and ids, or block hashes of one size",
+            way_out="analyze the kinds one by one",
+        )
 
 
 def _shape(record: Record) -> str:
@@ -218,6 +259,3 @@ def _caveats(stats: TraceStats, files: Sequence[Sequence[Request]], notes: dict[
     if any(timed) and not all(timed):
         sentences.append("Some files have no times: the files follow one another in argument order.")
     return sentences
-
-
-_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}

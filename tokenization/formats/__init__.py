@@ -3,7 +3,32 @@
 from __future__ import annotations
 
 from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.formats import lengths, mooncake, openai_batch, openai_chat, openai_completions
+from kvtune.tokenization.formats import (
+    aiperf,
+    anthropic_log,
+    bailian,
+    baseten,
+    dynamo,
+    helicone,
+    langfuse,
+    lengths,
+    litellm,
+    lmsys,
+    mooncake,
+    openai_batch,
+    openai_chat,
+    openai_completions,
+    otel,
+    plain_prompts,
+    request_column,
+    responses_log,
+    sagemaker,
+    sharegpt,
+    swe_agent,
+    tau_bench,
+    vllm_log,
+    weka,
+)
 from kvtune.tokenization.formats.format import Format, Record
 
 AUTO = "auto"
@@ -11,12 +36,30 @@ AUTO = "auto"
 FORMATS: tuple[Format, ...] = (
     # A record is of the first format that recognises it: the narrow ones come first.
     openai_batch.FORMAT,
+    bailian.FORMAT,
     mooncake.FORMAT,
+    vllm_log.FORMAT,
+    otel.FORMAT,
+    litellm.FORMAT,
+    helicone.FORMAT,
+    sagemaker.FORMAT,
+    langfuse.FORMAT,
+    weka.FORMAT,
+    baseten.FORMAT,
+    dynamo.FORMAT,
+    tau_bench.FORMAT,
+    swe_agent.FORMAT,
+    sharegpt.FORMAT,
+    lmsys.FORMAT,
+    aiperf.FORMAT,
+    anthropic_log.FORMAT,
     openai_chat.FORMAT,
-    openai_completions.TOKEN_IDS,
-    openai_completions.COMPLETIONS,
+    plain_prompts.TOKEN_IDS,
+    openai_completions.FORMAT,
+    request_column.FORMAT,
+    responses_log.FORMAT,
     lengths.FORMAT,
-    openai_completions.PROMPTS,
+    plain_prompts.PROMPTS,
 )
 
 _BY_NAME = {one.name: one for one in FORMATS}

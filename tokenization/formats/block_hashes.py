@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from kvtune.tokenization.formats.bodies import Origin
+from kvtune.tokenization.formats.drafts import Origin, draft
 from kvtune.tokenization.formats.format import Draft
 from kvtune.tokenization.rejects import RecordError, describe
-from kvtune.tokenization.request import Request
 
 _LOGGED_LIMIT = 1 << 64
 
@@ -48,20 +47,7 @@ def read_blocks(
         ids = [offset + one for one in ids]
     if len(ids) * block_size < length:
         ids = [*ids, _made_id("tail", f"{origin.source} {origin.id}")]
-    request = Request(
-        id=origin.id,
-        source=origin.source,
-        session=origin.session,
-        parent=origin.parent,
-        server=origin.server,
-        identity=origin.identity,
-        output=origin.output,
-        output_tokens=origin.output_tokens,
-        block_hashes=ids,
-        hash_block_size=block_size,
-        prompt_tokens=length,
-    )
-    return Draft(request, origin.time)
+    return draft(origin, block_hashes=ids, hash_block_size=block_size, prompt_tokens=length)
 
 
 def _as_numbers(hashes: list[Any], field: str) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.formats.format import Place, Record
 from kvtune.tokenization.rejects import RecordError, describe
-from kvtune.tokenization.request import Identity, Message
+from kvtune.tokenization.request import Identity
 
 TIMES = (
     "timestamp",
@@ -127,33 +127,3 @@ def whole_number(record: Mapping[str, Any], names: Iterable[str], *, least: int 
     if value < least:
         raise RecordError("not_a_number", name, found=str(value), wanted=f"at least {least}")
     return value
-
-
-def output_of(response: Any) -> tuple[Message | str | list[int] | None, int | None]:
-    """The answer and its length in tokens, from any shape in which OpenAI-like logs keep it; never refuses."""
-    if isinstance(response, str):
-        return response or None, None
-    if not isinstance(response, dict):
-        return None, None
-    body = response.get("body")
-    if isinstance(body, dict):
-        return output_of(body)
-    _, length = first(usage_of(response), ("completion_tokens", "output_tokens"))
-    tokens = length if isinstance(length, int) and not isinstance(length, bool) and length >= 0 else None
-    choice = dig(response, "choices.0")
-    if isinstance(choice, dict):
-        message = choice.get("message")
-        if isinstance(message, dict):
-            return message, tokens
-        text = choice.get("text")
-        return (text if isinstance(text, str) else None), tokens
-    if response.get("role") == "assistant":
-        return response, tokens
-    text = response.get("text")
-    return (text if isinstance(text, str) else None), tokens
-
-
-def usage_of(response: Record) -> Record:
-    """The usage block of a response, empty where there is none."""
-    usage = response.get("usage")
-    return usage if isinstance(usage, dict) else {}

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvtune.tokenization.clock import Moment
+from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Identity, Request
 
 Record = dict[str, Any]
 
 
 class Draft(NamedTuple):
-    """A request whose arrival is still as the log wrote it."""
+    """A request whose arrival is still as the log wrote it; `stream`: whether the answer was to be streamed."""
 
     request: Request
     time: Moment | None = None
+    stream: bool | None = None
 
 
 @dataclass
@@ -52,6 +54,15 @@ class Place(NamedTuple):
     file: FileState
 
 
+class Lost(NamedTuple):
+    """What turns out to be unusable only when the whole file is read; `request`: one that was taken for good."""
+
+    where: str
+    error: RecordError
+    request: Request | None = None
+
+
+Finish = Callable[[FileState, list[Request]], Iterable[Lost]]
 Reader = Callable[[Record, Place], Iterable[Draft]]
 
 
@@ -67,6 +78,8 @@ class Format:
         recognises: whether a record is of this format; formats are asked in the registry's order.
         read: the record's requests; raises `RecordError` and nothing else. None: the format says nothing about
             prefixes and its records are refused.
+        finish: called once after a file with requests of this format or memories of it: may fill in what needs
+            the whole file (sessions from parents), and names what is lost.
     """
 
     name: str
@@ -75,3 +88,4 @@ class Format:
     example: str
     recognises: Callable[[Record], bool]
     read: Reader | None
+    finish: Finish | None = None

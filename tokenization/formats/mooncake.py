@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.block_hashes import read_blocks
-from kvtune.tokenization.formats.bodies import origin_of
+from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 
 BLOCK_SIZE = 512

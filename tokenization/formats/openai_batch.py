@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kvtune.tokenization.formats import fields
-from kvtune.tokenization.formats.bodies import origin_of, read_body
+from kvtune.tokenization.formats.bodies import read_body
+from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
@@ -34,14 +34,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
             wanted="the batch's input, which holds the prompts",
         )
     body = record["body"]
-    known: dict[str, Any] = {}
-    output, output_tokens = fields.output_of(record.get("response"))
-    if output is not None:
-        known["output"] = output
-    if output_tokens is not None:
-        known["output_tokens"] = output_tokens
     url = record.get("url")
-    origin = origin_of(record, place, body if isinstance(body, dict) else {}, **known)
+    origin = origin_of(record, place, body if isinstance(body, dict) else {}, record.get("response"))
     return read_body(body, origin, "body", url if isinstance(url, str) else None)
 
 

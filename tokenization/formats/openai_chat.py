@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from kvtune.tokenization.formats import fields
-from kvtune.tokenization.formats.bodies import origin_of, read_chat
+from kvtune.tokenization.formats.bodies import read_body
+from kvtune.tokenization.formats.drafts import origin_of_body
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 
 
@@ -15,13 +14,7 @@ def _recognises(record: Record) -> bool:
 
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
-    known: dict[str, Any] = {}
-    output, output_tokens = fields.output_of(record.get("response", record if "choices" in record else None))
-    if output is not None:
-        known["output"] = output
-    if output_tokens is not None:
-        known["output_tokens"] = output_tokens
-    return read_chat(record, origin_of(record, place, **known))
+    return read_body(record, origin_of_body(record, place), "", "/v1/chat/completions")
 
 
 FORMAT = Format(

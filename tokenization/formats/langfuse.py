@@ -1,0 +1,73 @@
+"""Langfuse observations: rows of the blob export (snake_case) and of the API (camelCase)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvtune.tokenization.formats import fields
+from kvtune.tokenization.formats.bodies import read_body
+from kvtune.tokenization.formats.drafts import origin_of
+from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.nested import as_json
+from kvtune.tokenization.rejects import RecordError, describe
+
+_MARKS = frozenset({"trace_id", "traceId", "usage_details", "usageDetails", "start_time", "startTime"})
+
+
+def _recognises(record: Record) -> bool:
+    return "input" in record and "type" in record and not _MARKS.isdisjoint(record)
+
+
+def _read(record: Record, place: Place) -> Iterable[Draft]:
+    if record["type"] != "GENERATION":
+        place.file.note("Langfuse observations that are no generations: left out")
+        return []
+    body = _body(as_json(record["input"]))
+    parameters = as_json(fields.first(record, ("model_parameters", "modelParameters"))[1])
+    if isinstance(parameters, dict) and isinstance(parameters.get("tools"), list):
+        body.setdefault("tools", parameters["tools"])
+    usage = fields.first(record, ("usage_details", "usageDetails", "usage"))[1]
+    usage = as_json(usage)
+    model = fields.name_in(record, ("model", "provided_model_name", "providedModelName", "model_id"))
+    origin = origin_of(
+        record,
+        place,
+        {"model": model} | body if model else body,
+        _answer(as_json(record.get("output"))),
+        id=fields.name_in(record, ("id",)) or place.where,
+        session=fields.name_in(record, ("session_id", "sessionId", "trace_id", "traceId")),
+        time=fields.time_of(record, ("start_time", "startTime")),
+        output_tokens=fields.whole_number(usage, ("output", "output_tokens"))
+        if isinstance(usage, dict)
+        else None,
+    )
+    return read_body(body, origin, "input")
+
+
+def _body(held: Any) -> dict[str, Any]:
+    """The request as a body: a list of messages, an object with them, one message, or a text."""
+    if isinstance(held, list):
+        return {"messages": held}
+    if isinstance(held, str):
+        return {"prompt": held}
+    if isinstance(held, dict):
+        return {"messages": [held]} if "role" in held and "content" in held else dict(held)
+    raise RecordError("no_request", "input", found=describe(held), wanted="messages or text")
+
+
+def _answer(output: Any) -> Any:
+    if isinstance(output, dict) and "role" not in output and isinstance(output.get("content"), str):
+        return {"role": "assistant"} | output
+    return output
+
+
+FORMAT = Format(
+    name="langfuse",
+    about="Langfuse observations: blob export or API, JSON or JSON lines",
+    recognised_by="type and input, with trace_id, start_time or usage_details",
+    example='{"id": "o1", "trace_id": "t1", "type": "GENERATION", "start_time": "2026-01-02 03:04:05.678", '
+    '"model": "m", "input": [{"role": "user", "content": "Hi"}]}',
+    recognises=_recognises,
+    read=_read,
+)

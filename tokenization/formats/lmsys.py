@@ -1,0 +1,35 @@
+"""LMSYS-Chat-1M and WildChat: whole conversations, a request for each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvtune.tokenization.clock import moment
+from kvtune.tokenization.formats import fields
+from kvtune.tokenization.formats.conversations import expand
+from kvtune.tokenization.formats.drafts import origin_of
+from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+
+
+def _read(record: Record, place: Place) -> Iterable[Draft]:
+    turns: Any = record["conversation"]
+    name = fields.name_in(record, ("conversation_id", "conversation_hash")) or place.where
+    origin = origin_of(record, place, id=name, session=name)
+    drafts = []
+    for draft in expand(turns, origin, "conversation"):
+        # WildChat has a time for every turn; the request came with the last message before the answer.
+        said = (draft.request.messages or [{}])[-1].get("timestamp")
+        drafts.append(draft if said is None else draft._replace(time=moment(said, "conversation.timestamp")))
+    return drafts
+
+
+FORMAT = Format(
+    name="lmsys",
+    about="LMSYS-Chat-1M, WildChat",
+    recognised_by="conversation, a list of messages",
+    example='{"conversation_id": "c1", "model": "m", "conversation": [{"role": "user", "content": "Hi"}, '
+    '{"role": "assistant", "content": "Hello"}]}',
+    recognises=lambda record: isinstance(record.get("conversation"), list),
+    read=_read,
+)

@@ -1,0 +1,148 @@
+"""vLLM's own request log, old lines (prompt at INFO) and new ones (prompt at DEBUG, as "details").
+
+The log shortens prompts with `--max-log-len`; a shortened prompt is refused as such, for a prefix cut to a
+hundred characters would look shared. Its times have no year: they count from a year's start, as UTC.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from kvtune.tokenization.clock import moment
+from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME
+from kvtune.tokenization.formats.drafts import Origin, draft
+from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
+from kvtune.tokenization.rejects import RecordError
+from kvtune.tokenization.request import Identity, Request
+
+_STRING = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
+_REQUEST = re.compile(r"(?:Received request (?P<new>\S+)|Request (?P<details>\S+) details): ?", re.DOTALL)
+_PROMPT = re.compile(rf"prompt: (?P<prompt>None|{_STRING})", re.DOTALL)
+_IDS = re.compile(r"prompt_token_ids: (?P<ids>None|\[[\d, ]*\])")
+_LORA = re.compile(rf"lora_name=(?P<name>{_STRING})")
+_LORA_PATH = re.compile(rf"lora_path=(?P<path>{_STRING})")
+_LIMIT = re.compile(r"max_log_len['\"]?\s*[=:]\s*(\d+)")
+_YEAR = "2000-"  # a leap year, so that every date of every year exists
+_LEAST_SAME = 3  # this many different prompts of exactly the greatest length are no chance
+_LEAST_SHARE = 0.3
+
+
+def _read(record: Record, place: Place) -> Iterable[Draft]:
+    message: str = record[LOG_MESSAGE]
+    memory = place.file.memory.setdefault("vllm-log", _Memory())
+    limit = _LIMIT.search(message)
+    if limit:
+        memory.limit = int(limit[1])
+    found = _REQUEST.match(message)
+    if found is None:
+        return []
+    name = found["new"] or found["details"]
+    rest = message[found.end() :]
+    lora, path = _LORA.search(rest), _LORA_PATH.search(rest)
+    if lora:
+        memory.adapters[name] = (_literal(lora["name"]), _literal(path["path"]) if path else None)
+    prompt, ids = _prompt(rest)
+    if prompt is None and ids is None:
+        if (
+            found["new"] and "prompt: " not in rest
+        ):  # a new log: the prompt is on the details line, if anywhere
+            memory.waiting[name] = place.where
+            return []
+        raise RecordError("no_request", "prompt", found="None", wanted="a prompt or prompt_token_ids")
+    memory.waiting.pop(name, None)
+    adapter, adapter_path = memory.adapters.pop(name, (None, None))
+    origin = Origin(
+        id=name,
+        source=place.where,
+        time=moment(_full_time(record[LOG_TIME]), "time"),
+        identity=place.file.shared(Identity(lora=adapter, lora_path=adapter_path)),
+    )
+    if memory.limit is not None and memory.limit in (len(prompt or ""), len(ids or ())):
+        raise _truncated(memory.limit)
+    if ids:
+        return [draft(origin, token_ids=ids, endpoint="completions")]
+    if not prompt:
+        raise RecordError("empty_prompt", "prompt", found="an empty string", wanted="text")
+    # What the log shows of a chat is already rendered: its special tokens are in the text.
+    return [draft(origin, text=prompt, endpoint="completions", add_special_tokens=None)]
+
+
+class _Memory:
+    """What one log told so far: its limit, adapters by request, requests whose prompt did not come yet."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.adapters: dict[str, tuple[str | None, str | None]] = {}
+        self.waiting: dict[str, str] = {}
+
+
+def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
+    memory = file.memory.get("vllm-log")
+    if memory is None:
+        return
+    for where in memory.waiting.values():
+        wanted = "the details line, which the server writes with VLLM_LOGGING_LEVEL=DEBUG"
+        yield Lost(
+            where, RecordError("no_request", "prompt", found="a request without its prompt", wanted=wanted)
+        )
+    if memory.limit is not None:
+        return
+    lengths = Counter(len(request.text) for request in requests if request.text is not None)
+    if not lengths:
+        return
+    longest = max(lengths)
+    same = [request for request in requests if request.text is not None and len(request.text) == longest]
+    if len({request.text for request in same}) >= _LEAST_SAME and len(same) >= _LEAST_SHARE * len(requests):
+        for request in same:
+            yield Lost(request.source, _truncated(longest), request)
+
+
+def _truncated(limit: int) -> RecordError:
+    return RecordError(
+        "truncated_prompt",
+        "prompt",
+        found=f"a prompt cut at {limit}",
+        wanted="whole prompts (no --max-log-len)",
+    )
+
+
+def _prompt(text: str) -> tuple[str | None, list[int] | None]:
+    shown = _PROMPT.search(text)
+    prompt = _literal(shown["prompt"]) if shown and shown["prompt"] != "None" else None
+    # The prompt is text of a stranger: ids are looked for behind it only.
+    listed = _IDS.search(text, shown.end() if shown else 0)
+    if listed is None or listed["ids"] == "None":
+        return prompt, None
+    ids = [int(one) for one in listed["ids"][1:-1].split(",") if one.strip()]
+    return prompt, ids
+
+
+def _literal(text: str) -> str:
+    """The string that Python wrote as `text`."""
+    try:
+        value: Any = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, str):
+        raise RecordError("cut_line", "prompt", found="a string that is no literal", wanted="the whole line")
+    return value
+
+
+def _full_time(time: str) -> str:
+    return time if re.match(r"\d{4}-", time) else _YEAR + time
+
+
+FORMAT = Format(
+    name="vllm-log",
+    about="vLLM's own log with --enable-log-requests (prompts need VLLM_LOGGING_LEVEL=DEBUG since they moved there)",
+    recognised_by='log lines "Received request …: prompt: …" or "Request … details: prompt: …"',
+    example="DEBUG 09-01 12:00:00 [logger.py:52] Request cmpl-1-0 details: prompt: 'Once upon a time', "
+    "prompt_token_ids: None, prompt_embeds shape: None.",
+    recognises=lambda record: LOG_MESSAGE in record,
+    read=_read,
+    finish=_finish,
+)
