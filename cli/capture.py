@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvtune.cli.options import OUTPUT, GeneralOptions, option, with_options
+from kvtune.cli.options import Force, GeneralOptions, option, with_options
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -22,17 +22,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MIB = 1 << 20
 
 To = Annotated[str, option("--to", "URL", "The server, without /v1: http://127.0.0.1:8000.", CAPTURE)]
-Trace = Annotated[
-    str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="The trace, a new file; .gz compresses it.",
-        envvar="KVTUNE_OUTPUT",
-        show_envvar=False,
-        rich_help_panel=CAPTURE,
-    ),
+Target = Annotated[
+    str, option("--output", "FILE", "The trace, a new file; .gz is compressed.", CAPTURE, short="-o")
 ]
 Listen = Annotated[str, option("--listen", "HOST:PORT", "Where clients connect to.", CAPTURE)]
 MaxHeld = Annotated[
@@ -45,13 +36,12 @@ MaxHeld = Annotated[
         min=1,
     ),
 ]
-Force = Annotated[bool, option("--force", None, "Overwrite files that exist.", OUTPUT)]
 
 
 @with_options
 def capture(
     to: To,
-    output: Trace,
+    output: Target,
     listen: Listen = "127.0.0.1:8001",
     max_held_mib: MaxHeld = 256,
     force: Force = False,
