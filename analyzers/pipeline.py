@@ -27,6 +27,7 @@ from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.span import check_span, restrict_to_span
 from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
 from kvtune.analyzers.why import Setting, explain_choice
@@ -57,7 +58,9 @@ class Analysis:
 
     def result_on(self, grid: int) -> ReplayResult:
         """The replay whose hits land on `grid`."""
-        row = next(row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None)
+        row = next(
+            row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None
+        )
         result = self.sweep.of(row)
         assert result is not None
         return result
@@ -69,12 +72,14 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     Raises:
         EngineRefusal: the server would not start with the settings in force (`config.match_unit` included).
         NoUsableRequestError: the trace is empty.
+        UnusableInputError: a trace of block hashes does not fit the groups' sizes.
     """
     if not len(trace):
         raise NoUsableRequestError("the trace holds no usable request")
     selected = profile_for(config.version)
     sizes = resolve_sizes(config, selected.profile)
-    candidates = unit_candidates(config, selected.profile, options.units)
+    check_span(config, trace.span)
+    candidates = restrict_to_span(unit_candidates(config, selected.profile, options.units), trace.span)
     progress("shared prefixes", 0, 1)
     shared = find_shared_prefixes(trace, options.outputs)
     sessions = find_sessions(trace, shared)
@@ -134,7 +139,9 @@ def analyze(
         command=provenance.command,
         measured=_measured(found, provenance.created),
         trace=msgspec.structs.replace(
-            provenance.trace, sessions=int(found.sessions.max()) + 1, retokenised_outputs=trace.retokenised_outputs
+            provenance.trace,
+            sessions=int(found.sessions.max()) + 1,
+            retokenised_outputs=trace.retokenised_outputs,
         ),
         tokenizer=provenance.tokenizer,
         engine=engine_info(config, sizes, found.sweep, provenance.size_source),
@@ -143,7 +150,9 @@ def analyze(
             outputs=options.outputs,
             scheduling=config.scheduling,
             step_cost_tokens=options.step_cost_tokens,
-            refused=tuple(Refused(id=trace.ids[index], blocks_needed=needed) for index, needed in today.refused),
+            refused=tuple(
+                Refused(id=trace.ids[index], blocks_needed=needed) for index, needed in today.refused
+            ),
         ),
         shared=shared_info(trace, shared, sizes.scheduler_block_size, options.bin_width),
         candidates=candidate_rows(
