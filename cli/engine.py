@@ -1,17 +1,27 @@
-"""From options to the server's settings: which sizes, which release, what had to be assumed.
+"""From options to the server's settings: typed flags, and the files that say how a server runs.
 
-Knows the options' syntax; what the settings do is for `kvtune.analyzers`.
+Knows the options' syntax and reads files; how sizes follow from them is for `kvtune.analyzers.sizing`.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
-from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup, parse_groups
+from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.sizing.engine_config import engine_config_from_sources
+from kvtune.analyzers.sizing.metrics import ServerMetrics, read_metrics
+from kvtune.analyzers.sizing.model_config import ModelConfig
+from kvtune.analyzers.sizing.serve_flags import ServeFlags
+from kvtune.analyzers.sizing.sources import SizeSources
+from kvtune.analyzers.sizing.startup_log import StartupLog, read_startup_log
 from kvtune.cli.options import EngineOptions, SizeOptions
-from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
+from kvtune.tokenization.hub import find_model
 
 if TYPE_CHECKING:
     from kvtune.analyzers.report import SizeSource
@@ -20,6 +30,9 @@ UNSET = "unset"
 UNLIMITED = "unlimited"
 DENSE = "none"
 _DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_CONFIG_BYTES = 1 << 26
+_MAX_METRICS_BYTES = 1 << 26
+_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,46 +45,105 @@ class Server:
 
 
 def server_of(engine: EngineOptions, sizes: SizeOptions, model: str | None) -> Server:
-    """Read every engine option. `model` is the model in use, whose config.json may give the sizes.
+    """The server that the options describe. `model` is the model in use, whose config.json may give the sizes.
 
     Raises:
-        UnusableInputError: an option that cannot be read, or no sizes.
+        UnusableInputError: an option or file that cannot be read, no sizes, or groups of unknown kinds.
+        MissingDependencyError: the server of `--metrics URL` does not answer.
     """
-    selected = profile_for(engine.engine_version)
-    groups, source = _groups(sizes, model)
-    if any(group.kind == "unspecified" for group in groups):
-        raise UnusableInputError(
-            "names block sizes only",
-            field="--groups",
-            found=sizes.groups,
-            wanted="the kind of each group, since the kinds decide what is kept",
-            way_out="for instance mamba:528*3,full:528",
-        )
+    config, sized = engine_config_from_sources(size_sources(serve_flags(engine), sizes, model))
+    profile_for(config.version)  # a release without rules is refused before a trace is read
     if engine.state_export is not None:
         groups = tuple(
             replace(group, export_alignment=engine.state_export) if group.kind == "mamba" else group
-            for group in groups
+            for group in config.groups
         )
-    config = EngineConfig(
-        groups=groups,
-        version=selected.profile.version,
-        match_unit=_number("--match-unit", engine.match_unit, UNSET),
-        num_blocks=_number("--num-blocks", engine.num_blocks, UNLIMITED, least=2),
+        config = replace(config, groups=groups)
+    assumed = list(sized.warnings)
+    if config.num_blocks is None:
+        assumed.append("the pool was taken as unlimited: with --num-blocks evictions would count too")
+    return Server(config, sized.source, tuple(assumed))
+
+
+def serve_flags(engine: EngineOptions) -> ServeFlags:
+    """The typed options as the server's flags; what was not said stays unsaid.
+
+    Raises:
+        UnusableInputError: an option that cannot be read.
+    """
+    method, drafts = _draft(engine.draft)
+    return ServeFlags(
+        version=engine.engine_version,
+        prefix_match_unit=_number("--match-unit", engine.match_unit, UNSET),
+        num_gpu_blocks=_number("--num-blocks", engine.num_blocks, UNLIMITED, least=2),
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         long_prefill_token_threshold=engine.long_prefill_token_threshold,
         max_model_len=engine.max_model_len,
         retention_interval=_number("--retention-interval", engine.retention_interval, DENSE, least=0),
-        enable_prefix_caching=not engine.no_prefix_caching,
-        kv_connector=engine.kv_connector,
+        retention_given=engine.retention_interval is not None,
+        speculative_method=method,
+        num_speculative_tokens=drafts,
+        state_export=engine.state_export,
         decode_context_parallel_size=engine.dcp,
-        drafter=_drafter(engine.draft),
         hash_algo=engine.hash_algo,
+        enable_prefix_caching=False if engine.no_prefix_caching else None,
+        kv_connector="configured" if engine.kv_connector else None,
     )
-    assumed = [selected.caveat] if selected.caveat else []
-    if config.num_blocks is None:
-        assumed.append("the pool was taken as unlimited: with --num-blocks evictions would count too")
-    return Server(config, source, tuple(assumed))
+
+
+def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> SizeSources:
+    """Everything that says something about sizes, read. The model's own config counts where no other is given.
+
+    Raises: as `server_of`.
+    """
+    config = Path(sizes.model_config) if sizes.model_config else None
+    if config is None and model is not None and not (sizes.groups or sizes.startup_log or sizes.metrics):
+        config = find_model(model) / "config.json"
+    return SizeSources(
+        flags=flags,
+        groups=parse_groups(sizes.groups) if sizes.groups else None,
+        model_config=_read_model_config(config) if config else None,
+        startup_log=_read_startup_log(sizes.startup_log) if sizes.startup_log else None,
+        metrics=_read_metrics(sizes.metrics) if sizes.metrics else None,
+    )
+
+
+def _read_model_config(path: Path) -> ModelConfig:
+    path = path / "config.json" if path.is_dir() else path
+    if path.stat().st_size > _MAX_CONFIG_BYTES:
+        raise UnusableInputError("is too large for a model config", where=str(path), wanted="at most 64 MiB")
+    try:
+        return ModelConfig.parse(json.loads(path.read_bytes()), where=str(path))
+    except (ValueError, RecursionError) as error:
+        raise UnusableInputError("is not JSON", where=str(path), wanted="a hub's config.json") from error
+
+
+def _read_startup_log(path: str) -> StartupLog:
+    with Path(path).open(encoding="utf-8", errors="replace") as lines:
+        return read_startup_log(_bounded(lines), where=path)
+
+
+def _read_metrics(place: str) -> ServerMetrics:
+    if not place.startswith(("http://", "https://")):
+        with Path(place).open(encoding="utf-8", errors="replace") as lines:
+            return read_metrics(_bounded(lines), where=place)
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(place, timeout=_TIMEOUT_S) as answer:
+            page = answer.read(_MAX_METRICS_BYTES)
+    except OSError as error:
+        raise MissingDependencyError(
+            f"does not answer: {getattr(error, 'reason', error)}", where=place, field="--metrics"
+        ) from error
+    return read_metrics(page.decode("utf-8", errors="replace").splitlines(), where=place)
+
+
+def _bounded(lines: TextIO, longest: int = 1 << 20) -> Iterator[str]:
+    """The lines of a text file; what is longer than `longest` characters comes in pieces."""
+    while line := lines.readline(longest):
+        yield line
 
 
 def units_of(text: str) -> tuple[int, ...] | None:
@@ -82,10 +154,8 @@ def units_of(text: str) -> tuple[int, ...] | None:
     """
     if text == "auto":
         return None
-    return tuple(
-        _positive("--units", part.strip(), "auto, or a comma list such as 16,48,96")
-        for part in text.split(",")
-    )
+    wanted = "auto, or a comma list such as 16,48,96"
+    return tuple(_positive("--units", part.strip(), wanted) for part in text.split(","))
 
 
 def duration_of(text: str | None) -> float | None:
@@ -108,19 +178,9 @@ def duration_of(text: str | None) -> float | None:
     return seconds
 
 
-def _groups(sizes: SizeOptions, model: str | None) -> tuple[tuple[KVCacheGroup, ...], SizeSource]:
-    if sizes.groups:
-        return parse_groups(sizes.groups), "flags"
-    raise UnusableInputError(
-        "the sizes of the KV cache groups are not known",
-        found=model,
-        way_out="state them with --groups, for instance mamba:528*3,full:528",
-    )
-
-
-def _number(name: str, text: str, word: str, *, least: int = 1) -> int | None:
-    """A number of at least `least`; None for `word`."""
-    if text == word:
+def _number(name: str, text: str | None, word: str, *, least: int = 1) -> int | None:
+    """A number of at least `least`; None for `word` and for what was not said."""
+    if text is None or text == word:
         return None
     return _positive(name, text, f"{word}, or a number from {least} on", least=least)
 
@@ -131,11 +191,12 @@ def _positive(name: str, text: str, wanted: str, *, least: int = 1) -> int:
     return int(text)
 
 
-def _drafter(text: str | None) -> Drafter | None:
+def _draft(text: str | None) -> tuple[str | None, int]:
+    """The method of --draft and its number of tokens."""
     if text is None:
-        return None
+        return None, 0
     method, colon, number = text.partition(":")
     wanted = "METHOD:K, for instance eagle:3"
     if not (method and colon):
         raise UnusableInputError("is unusable", field="--draft", found=repr(text[:40]), wanted=wanted)
-    return Drafter(method=method, num_speculative_tokens=_positive("--draft", number, wanted))
+    return method, _positive("--draft", number, wanted)

@@ -138,7 +138,10 @@ class SizeOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The settings of the server, as it runs today. Token counts unless said otherwise."""
+    """The settings of the server, as it runs today. Token counts unless said otherwise.
+
+    None is "not said": a start-up log or metrics may say it, else the default in brackets holds.
+    """
 
     engine: Annotated[Literal["vllm"], option("--engine", None, "The engine that serves.", ENGINE)] = "vllm"
     engine_version: Annotated[
@@ -146,31 +149,41 @@ class EngineOptions:
         option("--engine-version", "X.Y", "Its release (default: the newest that is known).", ENGINE),
     ] = None
     match_unit: Annotated[
-        str, option("--match-unit", "N|unset", "The prefix match unit in force today.", ENGINE)
-    ] = "unset"
+        str | None, option("--match-unit", "N|unset", "The prefix match unit in force today. [unset]", ENGINE)
+    ] = None
     num_blocks: Annotated[
-        str,
-        option("--num-blocks", "N|unlimited", "The engine's num_gpu_blocks, null block included.", ENGINE),
-    ] = "unlimited"
-    max_num_batched_tokens: Annotated[
-        int, option("--max-num-batched-tokens", "N", "Step budget, the largest prefill chunk.", ENGINE, min=1)
-    ] = 8192
-    max_num_seqs: Annotated[
-        int, option("--max-num-seqs", "N", "Requests in one step at most.", ENGINE, min=1)
-    ] = 256
-    long_prefill_token_threshold: Annotated[
-        int,
+        str | None,
         option(
-            "--long-prefill-token-threshold", "N", "Cap on one request's chunk; 0 is none.", ENGINE, min=0
+            "--num-blocks",
+            "N|unlimited",
+            "The engine's num_gpu_blocks, null block included. [unlimited]",
+            ENGINE,
         ),
-    ] = 0
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        option(
+            "--max-num-batched-tokens", "N", "Step budget, the largest prefill chunk. [8192]", ENGINE, min=1
+        ),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None, option("--max-num-seqs", "N", "Requests in one step at most. [256]", ENGINE, min=1)
+    ] = None
+    long_prefill_token_threshold: Annotated[
+        int | None,
+        option(
+            "--long-prefill-token-threshold", "N", "Cap on one request's chunk; 0 is none. [0]", ENGINE, min=0
+        ),
+    ] = None
     max_model_len: Annotated[
         int | None, option("--max-model-len", "N", "Longest sequence that is served.", ENGINE, min=1)
     ] = None
     retention_interval: Annotated[
-        str,
-        option("--retention-interval", "N|none", "Keep a recurrent state every N tokens; none: all.", ENGINE),
-    ] = "0"
+        str | None,
+        option(
+            "--retention-interval", "N|none", "Keep a recurrent state every N tokens; none: all. [0]", ENGINE
+        ),
+    ] = None
     draft: Annotated[
         str | None, option("--draft", "METHOD:K", "Speculative decoding: method and draft tokens.", ENGINE)
     ] = None
@@ -179,7 +192,9 @@ class EngineOptions:
         option("--state-export", "ALIGN", "States can leave a chunk at multiples of ALIGN.", ENGINE, min=1),
     ] = None
     dcp: Annotated[int, option("--dcp", "N", "Decode context parallel size.", ENGINE, min=1)] = 1
-    hash_algo: Annotated[str, option("--hash-algo", "NAME", "Prefix caching hash.", ENGINE)] = "sha256"
+    hash_algo: Annotated[
+        str | None, option("--hash-algo", "NAME", "Prefix caching hash. [sha256]", ENGINE)
+    ] = None
     no_prefix_caching: Annotated[
         bool, option("--no-prefix-caching", "", "The server runs without prefix caching.", ENGINE)
     ] = False
@@ -230,7 +245,7 @@ class InputOptions:
     ] = 256 * 2**20
     strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
     rejects: Annotated[
-        str | None, option("--rejects", "FILE", "Keep rejected lines, with the reason.", INPUT)
+        str | None, option("--rejects", "FILE", "Keep rejected lines as they stood, to be mended.", INPUT)
     ] = None
     workers: Annotated[
         int | None, option("--workers", "N", "Processes for encoding (default: one a core).", INPUT, min=1)

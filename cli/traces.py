@@ -19,11 +19,11 @@ from kvtune.cli.options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
+from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
+from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
-from kvtune.tokenization.open_encoder import open_prompt_encoder
-from kvtune.tokenization.prompt_encoder import PromptEncoder
 from kvtune.tokenization.reading import TraceStats, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
 from kvtune.tokenization.request import Request

@@ -1,7 +1,7 @@
 """A model's name to its folder: a folder as it is, a hub id from the local cache or, where it is reachable, the hub.
 
 Only small files are fetched: configuration, tokenizer, chat templates; never weights. Knows names and folders; what
-is in a folder is `kvtune.tokenization.model_folder`'s business.
+is in a folder is `kvtune.tokenization.encoding.model_folder`'s business.
 """
 
 from __future__ import annotations

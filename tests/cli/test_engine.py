@@ -66,10 +66,6 @@ def test_a_bounded_pool_is_no_caveat() -> None:
     assert server(num_blocks="5000").assumed == ()
 
 
-def test_a_release_newer_than_the_newest_known_is_a_caveat() -> None:
-    assert any("newer" in caveat for caveat in server(engine_version="0.99", num_blocks="10").assumed)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

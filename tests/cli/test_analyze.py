@@ -1,0 +1,190 @@
+"""`kvtune analyze` end to end on small traces of token ids: documents, streams, exit codes, rejected lines."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kvtune.cli.schemas import FOLDER
+
+GROUPS = "mamba:64,full:64"
+
+
+def prompt(seed: int, length: int, head: int = 0) -> list[int]:
+    """`length` ids, the first `head` of them common to all seeds."""
+    return [*range(head), *(1_000 * (seed + 1) + index for index in range(length - head))]
+
+
+def line(seed: int, length: int, head: int = 100, **fields: object) -> str:
+    return json.dumps({"request_id": f"r{seed}", "token_ids": prompt(seed, length, head)} | fields)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Twelve requests in four sessions of three turns; turns extend one another, sessions share 100 tokens."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(
+        "".join(
+            line(session, 150 + 40 * turn, session=f"s{session}", timestamp=10.0 * turn + session) + "\n"
+            for turn in range(3)
+            for session in range(4)
+        )
+    )
+    return path
+
+
+def analyzed(run, *arguments: str, code: int = 0) -> dict:
+    done = run("analyze", *arguments, "--groups", GROUPS, "--json", "-")
+    assert done.code == code, done.err
+    document = json.loads(done.out)
+    jsonschema.validate(document, json.loads((FOLDER / "report-1.json").read_text()))
+    return document
+
+
+def test_a_trace_gives_a_report_that_keeps_its_schema(run, trace: Path) -> None:
+    document = analyzed(run, str(trace), "--per-request")
+    assert document["trace"]["requests"] == 12
+    assert document["trace"]["prompt_tokens"] == 4 * (150 + 190 + 230)
+    assert document["trace"]["format"] == "token-ids"
+    assert document["trace"]["sessions"] == 4
+    assert document["trace"]["duration_s"] == 23.0
+    assert document["tokenizer"]["kind"] == "ids"
+    # Sessions share 100 tokens with the first; each later turn shares the whole turn before.
+    assert document["shared"]["tokens"] == 3 * 100 + 4 * (150 + 190)
+    assert document["shared"]["requests_sharing"] == 11
+    assert [row["shared_tokens"] for row in document["requests"][:5]] == [0, 100, 100, 100, 150]
+
+
+def test_losses_and_hits_sum_to_what_is_shared(run, trace: Path) -> None:
+    document = analyzed(run, str(trace))
+    for losses in document["losses"].values():
+        assert sum(value for name, value in losses.items() if name != "unit") == document["shared"]["tokens"]
+    recommended = document["recommendation"]["unit"]
+    row = next(row for row in document["candidates"] if row["unit"] == recommended)
+    assert row["engine_hit_tokens"] == document["losses"]["recommended"]["hit_tokens"]
+    assert row["engine_hit_tokens"] + row["recomputed_tokens"] == document["trace"]["prompt_tokens"]
+
+
+def test_two_runs_differ_under_measured_only(run, trace: Path) -> None:
+    first, second = (analyzed(run, str(trace), "--seed", "7") for _ in range(2))
+    del first["measured"], second["measured"]
+    assert first == second
+
+
+def test_the_command_in_the_report_gives_the_report_again(run, trace: Path) -> None:
+    document = analyzed(run, str(trace), "--units", "8,16", "--step-cost-tokens", "32")
+    words = document["command"].split()
+    assert words[:2] == ["kvtune", "analyze"]
+    done = run(*words[1:], "--json", "-")
+    again = json.loads(done.out)
+    del document["measured"], again["measured"]
+    assert again == document
+
+
+def test_a_refused_unit_is_a_struck_row(run, trace: Path) -> None:
+    document = analyzed(run, str(trace), "--units", "8,48")
+    row = next(row for row in document["candidates"] if row["unit"] == 48)
+    assert (row["valid"], row["engine_hit_tokens"]) == (False, None)
+    assert row["reason"]
+
+
+def test_a_refused_unit_in_force_is_an_error(run, trace: Path, tmp_path: Path) -> None:
+    done = run("analyze", str(trace), "--groups", GROUPS, "--match-unit", "48", "--json", "out.json")
+    assert (done.code, done.out) == (2, "")
+    assert "48" in done.err
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_the_terminal_report_and_files_in_one_run(run, trace: Path, tmp_path: Path) -> None:
+    done = run(
+        "analyze", str(trace), "--groups", GROUPS, *("--json", "a.json", "--html", "a.html", "--md", "a.md")
+    )
+    assert done.code == 0
+    assert "Where shared prefixes end" in done.out
+    assert done.err == ""
+    assert json.loads((tmp_path / "a.json").read_text())["schema"] == "kvtune.report/1"
+    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    again = run("report", "a.json")
+    assert again.out == done.out
+
+
+def test_stdin_is_a_trace(run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(trace.read_bytes())
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert analyzed(run, "-")["trace"]["files"] == ["-"]
+
+
+def test_rejected_lines_are_named_counted_and_kept(run, trace: Path, tmp_path: Path) -> None:
+    good = trace.read_text()
+    broken = '{"token_ids": [1, "secret"]}\n{"token_ids": []}\n'
+    trace.write_text(broken + good)
+    done = run("analyze", str(trace), "--groups", GROUPS, "--json", "r.json", "--rejects", "bad.jsonl")
+    assert done.code == 0
+    assert f"{trace}:1" in done.err
+    assert f"{trace}:2" in done.err
+    assert "secret" not in done.err + done.out
+    assert (tmp_path / "bad.jsonl").read_text() == broken
+    assert json.loads((tmp_path / "r.json").read_text())["trace"]["rejected"] == 2
+    strict = run("analyze", str(trace), "--groups", GROUPS, "--strict", "--quiet")
+    assert (strict.code, strict.err) == (1, "")
+    assert "2 lines" in strict.out
+
+
+def test_many_rejected_lines_are_summed_up(run, trace: Path) -> None:
+    trace.write_text("{}\n" * 30 + trace.read_text())
+    done = run("analyze", str(trace), "--groups", GROUPS)
+    assert done.err.count("left out") == 11
+    assert "20 more lines" in done.err
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n"])
+def test_a_trace_without_a_usable_request_exits_3(run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.jsonl").write_text(text)
+    done = run("analyze", "t.jsonl", "--groups", GROUPS, "--json", "out.json", "--rejects", "bad.jsonl")
+    assert (done.code, done.out) == (3, "")
+    assert not (tmp_path / "out.json").exists()
+    assert not (tmp_path / "bad.jsonl").exists()
+
+
+def test_text_without_a_model_exits_2_and_says_what_to_give(run, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"model": "gpt", "messages": [{"role": "user", "content": "hi"}]}\n')
+    done = run("analyze", "t.jsonl", "--groups", GROUPS)
+    assert done.code == 2
+    assert "--model" in done.err
+
+
+def test_without_sizes_the_error_asks_for_groups(run, trace: Path) -> None:
+    done = run("analyze", str(trace))
+    assert done.code == 2
+    assert "--groups" in done.err
+
+
+@pytest.mark.parametrize("arguments", [["--units", "x"], ["--window", "soon"], ["--groups", "full"]])
+def test_unusable_options_fail_before_anything_is_read(run, arguments: list[str]) -> None:
+    done = run("analyze", "missing.jsonl", "--groups", GROUPS, *arguments)
+    assert done.code == 2
+    assert arguments[0] in done.err
+
+
+def test_existing_files_are_refused_before_the_work(run, tmp_path: Path) -> None:
+    (tmp_path / "out.json").touch()
+    done = run("analyze", "missing.jsonl", "--groups", GROUPS, "--json", "out.json")
+    assert done.code == 2
+    assert "--force" in done.err
+
+
+def test_an_anonymous_trace_gives_the_same_figures(run, trace: Path, tmp_path: Path) -> None:
+    done = run("anonymize", str(trace), "-o", "anonymous.jsonl.gz")
+    assert done.code == 0
+    first, second = analyzed(run, str(trace)), analyzed(run, "anonymous.jsonl.gz")
+    for part in ("shared", "candidates", "losses", "recommendation"):
+        assert second[part] == first[part], part
+    before = (tmp_path / "anonymous.jsonl.gz").read_bytes()
+    assert run("anonymize", str(trace), "-o", "anonymous.jsonl.gz", "--force").code == 0
+    assert (tmp_path / "anonymous.jsonl.gz").read_bytes() == before
