@@ -85,7 +85,7 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
     verb = "gains" if gain >= 0 else "loses"
     hits = int(finest.hit_tokens.sum())
     one, other = tails(best), tails(finest)
-    if one > other:
+    if other < one / 2:
         return [
             f"{rule}: at {best.unit:,} it lies in text which a later prompt repeats for {one:,} of {requests:,} "
             f"prompts, at {finest.unit:,} only for {other:,}, where it mostly falls into each prompt's own end.",
