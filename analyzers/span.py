@@ -19,16 +19,16 @@ def check_span(config: EngineConfig, span: int) -> None:
     Raises:
         UnusableInputError: naming sizes that would work.
     """
-    sizes = [group.block_size for group in config.groups]
+    sizes = sorted({group.block_size for group in config.groups})
     odd = [size for size in sizes if size % span]
     if odd:
-        near = ", ".join(str(max(span, round(size / span) * span)) for size in odd)
+        near = ", ".join(f"{max(span, round(size / span) * span)} for {size}" for size in odd)
         raise UnusableInputError(
             f"the trace holds hashes of {span}-token blocks: what is shared inside them cannot be seen",
             field="--groups",
             found=f"block size {', '.join(map(str, odd))}",
             wanted=f"multiples of {span}",
-            way_out=f"replay with {near} instead, or use a trace with text or token ids",
+            way_out=f"replay with {near}, or use a trace with text or token ids",
         )
 
 

@@ -255,7 +255,8 @@ def struck_units(report: Report) -> list[tuple[str, str]]:
     grouped: dict[str, list[int]] = {}
     for row in report.candidates:
         if row.reason:
-            prefix = "" if not row.valid else f"does what {row.effective_unit:,} does: "
+            inert = row.valid and row.effective_unit != row.unit
+            prefix = f"does what {row.effective_unit:,} does: " if inert else ""
             grouped.setdefault(prefix + clean(row.reason), []).append(row.unit)
         elif row.engine_hit_tokens is None:
             grouped.setdefault("valid, not replayed (name it with --units)", []).append(row.unit)
