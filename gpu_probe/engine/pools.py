@@ -135,6 +135,18 @@ def kernel_page(block_size: int) -> int:
     return math.gcd(block_size, 64)
 
 
+def pool_page_bytes(
+    spec: ModelSpec,
+    layers: Sequence[GroupLayers],
+    *,
+    dtype: torch.dtype,
+    state_dtype: torch.dtype = torch.float32,
+    open_chunk: int = 0,
+) -> int:
+    """Bytes of one block in all layer rows: what a pool costs per block."""
+    return sum(_page_plans(spec, layers, dtype, state_dtype, open_chunk)[1])
+
+
 class CachePools:
     """All pages, and each layer's view of them."""
 
@@ -150,27 +162,13 @@ class CachePools:
         open_chunk: int = 0,
     ) -> None:
         self.num_blocks = num_blocks
+        self.device = torch.device(device)
         self.layers = tuple(layers)
-        self._views: dict[int, KVLayer | StateLayer] = {}
-        row_bytes: list[int] = []
-        row_unit: list[int] = []
-        plans: list[tuple[int, int, _KVPage | _StatePage]] = []
-        for group in layers:
-            for row, index in enumerate(group.blocks):
-                page = _page(
-                    spec.blocks[index].operator, group.group.block_size, dtype, state_dtype, open_chunk
-                )
-                plans.append((row, index, page))
-                if row == len(row_bytes):
-                    row_bytes.append(0)
-                    row_unit.append(ALIGNMENT)
-                row_bytes[row] = max(row_bytes[row], page.num_bytes)
-                row_unit[row] = math.lcm(row_unit[row], page.unit_bytes)
-        row_bytes = [round_up(size, unit) for size, unit in zip(row_bytes, row_unit, strict=True)]
-        self.page_bytes = sum(row_bytes)
-        self._rows = [_allocate(num_blocks, size, device) for size in row_bytes]
-        for row, index, page in plans:
-            self._views[index] = page.view(self._rows[row])
+        plans, row_bytes = _page_plans(spec, layers, dtype, state_dtype, open_chunk)
+        rows = [_allocate(num_blocks, size, self.device) for size in row_bytes]
+        self._views: dict[int, KVLayer | StateLayer] = {
+            index: page.view(rows[row]) for row, index, page in plans
+        }
 
     def kv(self, block: int) -> KVLayer:
         """The pages of attention block `block` of the model."""
@@ -300,6 +298,29 @@ class _StatePage:
     def view(self, pages: torch.Tensor) -> StateLayer:
         parts = (part.view(pages) if part else None for part in (self.state, self.open_chunk))
         return StateLayer(self.conv.view(pages), *parts)
+
+
+def _page_plans(
+    spec: ModelSpec,
+    layers: Sequence[GroupLayers],
+    dtype: torch.dtype,
+    state_dtype: torch.dtype,
+    open_chunk: int,
+) -> tuple[list[tuple[int, int, _KVPage | _StatePage]], list[int]]:
+    """(layer row, model block, layout) of every cached layer, and the bytes of a page in each row."""
+    plans: list[tuple[int, int, _KVPage | _StatePage]] = []
+    sizes: list[int] = []
+    units: list[int] = []
+    for group in layers:
+        for row, index in enumerate(group.blocks):
+            page = _page(spec.blocks[index].operator, group.group.block_size, dtype, state_dtype, open_chunk)
+            plans.append((row, index, page))
+            if row == len(sizes):
+                sizes.append(0)
+                units.append(ALIGNMENT)
+            sizes[row] = max(sizes[row], page.num_bytes)
+            units[row] = math.lcm(units[row], page.unit_bytes)
+    return plans, [round_up(size, unit) for size, unit in zip(sizes, units, strict=True)]
 
 
 def _page(

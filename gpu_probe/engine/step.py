@@ -11,7 +11,7 @@ value. Knows block tables and positions; not why they are what they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -35,12 +35,16 @@ class Segment:
         tables: per KV cache group the block ids from the sequence's beginning (0: the null block), long enough
             for all positions up to the end of this share.
         emit: whether the last token's logits are wanted.
+        reads_at, writes_at: per recurrent group the table position of the state read and written, where it is not
+            that of the position before `start` and of the last position (a state exported from inside a chunk).
     """
 
     ids: Int64
     start: int
     tables: tuple[Sequence[int] | Int64, ...]
     emit: bool = True
+    reads_at: Mapping[int, int] = field(default_factory=dict)
+    writes_at: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -132,10 +136,13 @@ def build_step(
         tables.append(table)
         size = group.group.block_size
         if group.recurrent:
-            last = starts + lengths - 1
             row = np.arange(len(segments))
-            source = np.where(starts > 0, table[row, np.maximum(starts - 1, 0) // size], 0)
-            target = table[row, last // size]
+            reads, writes = np.maximum(starts - 1, 0) // size, (starts + lengths - 1) // size
+            for b, segment in enumerate(segments):
+                reads[b] = segment.reads_at.get(index, reads[b])
+                writes[b] = segment.writes_at.get(index, writes[b])
+            source = np.where(starts > 0, table[row, reads], 0)
+            target = table[row, writes]
             source, pending = _redirect(index, source, target, pending)
             sources[index], targets[index] = source, target
         elif group.blocks:

@@ -1,0 +1,102 @@
+"""Clocks: what time it is for the requests of a run, given what each step took.
+
+- `model`: a step takes what a step-cost model says. Nothing is measured, so two runs are equal to the byte.
+- `virtual`: a step takes what it took on this machine; idle gaps between arrivals are skipped.
+- `wall`: the same, and gaps are waited for.
+
+Knows seconds; nothing about requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+ClockName = Literal["model", "virtual", "wall"]
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """What a step is, as far as its time is concerned. Counts of tokens and sequences.
+
+    Attributes:
+        prefill_tokens, prefill_sequences: shares that compute prompt tokens (or recompute after a preemption).
+        decode_sequences: shares of one generated token. decode_context: the sum of their positions.
+        attended_pairs: sum over prefill tokens of the positions before and at them.
+    """
+
+    prefill_tokens: int
+    prefill_sequences: int
+    attended_pairs: int
+    decode_sequences: int
+    decode_context: int
+
+    def features(self) -> tuple[float, ...]:
+        """1 and the fields, in the order of `cost.FEATURES`."""
+        return (
+            1.0,
+            float(self.prefill_tokens),
+            float(self.attended_pairs),
+            float(self.decode_sequences),
+            float(self.decode_context),
+            float(self.prefill_sequences),
+        )
+
+
+class Clock(Protocol):
+    """`now` in seconds since the run began."""
+
+    @property
+    def now(self) -> float: ...
+
+    def step(self, shape: StepShape, measured_s: float) -> None:
+        """A step of this shape has run, in `measured_s` seconds on this machine."""
+
+    def wait_until(self, time_s: float) -> None:
+        """Nothing to do before `time_s`."""
+
+
+class ModelClock:
+    """Time by a step-cost model."""
+
+    def __init__(self, seconds: Callable[[StepShape], float]) -> None:
+        self.now = 0.0
+        self._seconds = seconds
+
+    def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
+        self.now += self._seconds(shape)
+
+    def wait_until(self, time_s: float) -> None:
+        self.now = max(self.now, time_s)
+
+
+class VirtualClock:
+    """Measured steps, skipped gaps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
+        self.now += measured_s
+
+    def wait_until(self, time_s: float) -> None:
+        self.now = max(self.now, time_s)
+
+
+class WallClock:
+    """The machine's own time, gaps slept through."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    @property
+    def now(self) -> float:
+        return time.perf_counter() - self._start
+
+    def step(self, shape: StepShape, measured_s: float) -> None:
+        """Time passes by itself."""
+
+    def wait_until(self, time_s: float) -> None:
+        time.sleep(max(0.0, time_s - self.now))

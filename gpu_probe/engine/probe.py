@@ -1,0 +1,186 @@
+"""`Probe`: a model on a device, ready to run candidates one after another; weights are made once, pools per run.
+
+Knows memory: a pool that does not fit is refused before it is touched, with the largest that would. Knows no
+trace format and no report.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
+from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.executor import Executor
+from kvtune.gpu_probe.engine.grid import ExactGrid
+from kvtune.gpu_probe.engine.model import Decoder
+from kvtune.gpu_probe.engine.ops.fast import FastOps
+from kvtune.gpu_probe.engine.ops.interface import Ops
+from kvtune.gpu_probe.engine.pools import CachePools, assign_layers, pool_page_bytes
+from kvtune.gpu_probe.engine.runner import Arrivals, Progress, Run, RunRecord
+from kvtune.gpu_probe.engine.spec import ModelSpec
+from kvtune.gpu_probe.engine.workload import Workload
+from kvtune.tokenization.errors import UnusableInputError
+
+POOL_SHARE_OF_FREE = 0.8
+"""Of the memory that is free, what a pool may take; the rest is for activations."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Types of activations and of recurrent states."""
+
+    dtype: torch.dtype = torch.float32
+    state_dtype: torch.dtype = torch.float32
+
+
+class Probe:
+    """A decoder with the groups of one server. `run` may be called for any unit of that server."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        config: EngineConfig,
+        weights: Mapping[str, torch.Tensor],
+        *,
+        precision: Precision | None = None,
+        grid: ExactGrid | None = None,
+        ops: Ops | None = None,
+    ) -> None:
+        """Weights are on the device that is to be used.
+
+        Raises:
+            UnusableInputError: the groups do not fit the model, or ask for what the engine lacks.
+        """
+        refuse_what_is_lacking(config)
+        self.spec = spec
+        self.precision = precision or Precision()
+        self.device = next(iter(weights.values())).device
+        self.layers = assign_layers(spec, config.expanded())
+        self.grid = grid
+        ops = ops or FastOps(self.precision.state_dtype, grid)
+        group_of = {block: index for index, group in enumerate(self.layers) for block in group.blocks}
+        self.model = Decoder(spec, weights, ops, group_of)
+
+    def run(
+        self,
+        config: EngineConfig,
+        workload: Workload,
+        clock: Clock,
+        *,
+        arrivals: Arrivals = "sequential",
+        rate: float = 1.0,
+        check: bool = False,
+        progress: Progress | None = None,
+    ) -> RunRecord:
+        """One candidate from an empty cache to the last request.
+
+        Raises:
+            UnusableInputError: the pool does not fit, or memory ran out on the way.
+        """
+        num_blocks = (
+            config.num_blocks or self.rehearse(config, workload, arrivals=arrivals, rate=rate).num_blocks_used
+        )
+        pools = self.allocate(num_blocks)
+
+        executor = Executor(self.model, pools, workload.ids_of, self.grid)
+        try:
+            run = Run(
+                config,
+                workload,
+                clock,
+                executor,
+                arrivals=arrivals,
+                rate=rate,
+                check=check,
+                progress=progress,
+            )
+            return run.run()
+        except torch.OutOfMemoryError as error:
+            raise UnusableInputError(
+                "ran out of memory during a step",
+                where=str(self.device),
+                way_out="lower --max-num-batched-tokens, --layers or --num-blocks",
+            ) from error
+
+    def rehearse(
+        self,
+        config: EngineConfig,
+        workload: Workload,
+        *,
+        arrivals: Arrivals = "sequential",
+        rate: float = 1.0,
+    ) -> RunRecord:
+        """The bookkeeping alone under the nominal model clock: what it would ask of the pool."""
+        clock = ModelClock(NOMINAL.seconds)
+        return Run(config, workload, clock, None, arrivals=arrivals, rate=rate, hashing=False).run()
+
+    def allocate(self, num_blocks: int) -> CachePools:
+        """Pools of `num_blocks`, or the refusal that names the largest that fits."""
+        gc.collect()
+        open_chunk = self.grid.scan_chunk if self.grid else 0
+        dtype, state_dtype = self.precision.dtype, self.precision.state_dtype
+        page = pool_page_bytes(
+            self.spec, self.layers, dtype=dtype, state_dtype=state_dtype, open_chunk=open_chunk
+        )
+        free = int(free_bytes(self.device) * POOL_SHARE_OF_FREE)
+        if num_blocks * page > free:
+            raise UnusableInputError(
+                f"a pool of {num_blocks} blocks does not fit on {self.device}",
+                field="--num-blocks",
+                found=f"{num_blocks * page / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
+                wanted=f"at most {max(free // page, 0)} blocks",
+                way_out="lower --num-blocks or --layers",
+            )
+        return CachePools(
+            self.spec,
+            self.layers,
+            num_blocks,
+            dtype=dtype,
+            state_dtype=state_dtype,
+            device=self.device,
+            open_chunk=open_chunk,
+        )
+
+
+def refuse_what_is_lacking(config: EngineConfig) -> None:
+    """Settings that the bookkeeping predicts and the bundled engine cannot execute.
+
+    Raises:
+        UnusableInputError: naming the setting.
+    """
+    lacking = {
+        "draft tokens (--draft)": config.drafter is not None,
+        "context parallelism (--dcp)": config.decode_context_parallel_size > 1,
+        "KV connectors (--kv-connector)": config.kv_connector,
+        "groups that compress states": any(group.tokens_per_state > 1 for group in config.groups),
+        "Mamba mode all": any(group.mode == "all" for group in config.groups),
+    }
+    for what, asked in lacking.items():
+        if asked:
+            raise UnusableInputError(
+                f"the bundled engine lacks {what}", way_out="validate on a server with --serve or --endpoint"
+            )
+
+
+def with_unit(config: EngineConfig, unit: int | None) -> EngineConfig:
+    """The same server started with another match unit."""
+    return replace(config, match_unit=unit)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can be had now: of the card, or of the machine (Linux)."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 62  # unknown: let the allocator decide
