@@ -55,7 +55,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read. `rejected_by` counts lines by reason; `duration_s` is first to last arrival."""
+    """What was read. `rejected_by` counts lines by reason; `duration_s` is first to last arrival; `notes` say how
+    doubtful things were read, one sentence each."""
 
     files: tuple[str, ...]
     sha256: str
@@ -69,6 +70,7 @@ class TraceInfo(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: int = 1
     sessions: int = 0
     retokenised_outputs: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def _headline(choice: Choice, current: Outcome, best: Outcome, setting: Setting)
             "net of its steps."
         )
     before, after = int(current.hit_tokens.sum()), int(best.hit_tokens.sum())
-    more = f"{(after - before) / before:.1%} more than" if before else "where none is reused with"
+    more = f"{(after - before) / before * 100:.1f} % more than" if before else "where none is reused with"
     return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}."
 
 

@@ -94,7 +94,7 @@ def load_trace(
         trace,
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
-        _caveats(found.stats, encoded),
+        _caveats(encoded),
     )
 
 
@@ -182,6 +182,7 @@ def _trace_info(stats: TraceStats, encoded: EncodeInfo, trace: TokenTrace) -> Tr
         duration_s=float(trace.arrival.max() - trace.arrival.min()) if timed else None,
         namespaces=int(trace.namespace.max()) + 1,
         retokenised_outputs=trace.retokenised_outputs,
+        notes=tuple(stats.notes),
     )
 
 
@@ -194,9 +195,9 @@ def _tokenizer_info(encoded: EncodeInfo) -> TokenizerInfo:
     )
 
 
-def _caveats(stats: TraceStats, encoded: EncodeInfo) -> tuple[str, ...]:
-    """What a reader of the recommendation should know of the trace, one sentence each."""
-    notes = list(stats.notes)
+def _caveats(encoded: EncodeInfo) -> tuple[str, ...]:
+    """What a reader of the recommendation should know of the encoding, one sentence each."""
+    notes = []
     if encoded.double_bos:
         notes.append(
             f"{encoded.double_bos:,} prompts begin with two BOS tokens, as the engine would see them"

@@ -15,7 +15,7 @@ from kvtune.cli.reporters.content import Role, Table
 
 INDENT = "  "
 _CODES = {"bold": "1", "dim": "2", "green": "32", "yellow": "33", "cyan": "36"}
-_LEAST_NAME = 20
+_LEAST_NAME = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _MARKS: dict[Role, str] = {"recommended": "→", "current": "•", "both": "→", "total": " ", "": " "}

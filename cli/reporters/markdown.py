@@ -37,7 +37,7 @@ def render_markdown(report: Report) -> str:
     parts += ["### Sizes", *map(_text, content.size_sentences(report)), _table(content.groups_table(report))]
     parts += ["### Where shared prefixes end", _text(content.shared_sentence(report)), _ends(report)]
     parts += [_text(content.just_missed_sentence(report)), _table(content.ends_in_table(report))]
-    parts += ["### Units", _table(content.candidates_table(report))]
+    parts += ["### Units", _table(content.candidates_table(report)), _text(content.hashing_sentence(report))]
     parts.append(_bullets([f"{units}: {reason}" for units, reason in content.struck_units(report)]))
     parts += ["### From shared to reused", _table(content.losses_table(report))]
     if report.families:

@@ -111,6 +111,8 @@ def _ends(report: Report, page: Page) -> list[str]:
 def _candidates(report: Report, page: Page) -> list[str]:
     lines = page.heading("Units", "→ recommended  • in force today")
     lines += page.table(content.candidates_table(report))
+    hashing = content.hashing_sentence(report)
+    lines += page.paragraph(hashing, "dim") if hashing else []
     struck = content.struck_units(report)
     if struck:
         lines.append("")

@@ -107,7 +107,7 @@ def test_the_terminal_report_and_files_in_one_run(run, trace: Path, tmp_path: Pa
     assert "Where shared prefixes end" in done.out
     assert done.err == ""
     assert json.loads((tmp_path / "a.json").read_text())["schema"] == "kvtune.report/1"
-    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     again = run("report", "a.json")
     assert again.out == done.out
 

@@ -1,0 +1,190 @@
+"""The sentences of a report: what to do, what it brings, what it rests on. Knows the report and its words only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvtune.analyzers.report import Losses, Report
+from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share
+
+
+def subject(report: Report) -> str:
+    """One line: which trace on which engine."""
+    trace, engine = report.trace, report.engine
+    files = clean(", ".join(trace.files)) if len(trace.files) < 4 else plural(len(trace.files), "file")
+    return (
+        f"{files}: {plural(trace.requests, 'request')}, {count(trace.prompt_tokens)} prompt tokens, "
+        f"on {engine.name} {engine.version}"
+    )
+
+
+def headline(report: Report) -> str:
+    """The one thing to do, in a line."""
+    advice = report.recommendation
+    if advice.action == "set":
+        return f"Set --prefix-match-unit {advice.unit}"
+    if advice.action == "unset":
+        return f"Unset --prefix-match-unit: the default, {advice.unit:,}, is best"
+    if advice.action == "keep":
+        return f"Keep the unit of {advice.unit:,} tokens that is in force today"
+    return "No match unit changes what this engine reuses"
+
+
+def gain_sentences(report: Report) -> str:
+    """What following the advice brings and costs; empty where nothing changes."""
+    advice = report.recommendation
+    if advice.action not in ("set", "unset"):
+        return ""
+    row = report.candidate(advice.unit)
+    steps = row.extra_prefill_steps if row is not None else None
+    text = (
+        f"{count(advice.gain_tokens)} more prompt tokens come out of the cache than today "
+        f"(unit {advice.current_unit:,}): {percent(advice.gain_fraction)} of all prompt tokens, "
+        f"95 % interval {interval(advice.gain_ci95)}."
+    )
+    cost = report.replay.step_cost_tokens
+    if steps:
+        change = "extra prefill steps" if steps > 0 else "prefill steps fewer"
+        text += (
+            f" {abs(steps):,} {change} at {plural(cost, 'token')} each leave "
+            f"{count(advice.net_gain_tokens)} net."
+        )
+    return text
+
+
+def reuse_rate(report: Report, losses: Losses) -> str:
+    """The token hit rate under one setting."""
+    return share(losses.hit_tokens, report.trace.prompt_tokens)
+
+
+def size_sentences(report: Report) -> list[str]:
+    """What the groups resolve to, and from where they are known."""
+    engine = report.engine
+    source = {
+        "flags": "--groups",
+        "model-config": "the model's config",
+        "startup-log": "the server's start-up log",
+        "metrics": "the server's metrics",
+    }[engine.source]
+    partial = "hits may end inside a block" if engine.partial_hits else "hits end on block boundaries only"
+    pool = "an unlimited pool" if engine.num_blocks is None else f"a pool of {engine.num_blocks:,} blocks"
+    return [
+        f"Sizes from {source}. Scheduler block {count(engine.scheduler_block_size)} (least common multiple), "
+        f"default unit {count(engine.default_match_unit)}, in force today {count(engine.current_match_unit)}: "
+        f"hits are multiples of {count(engine.cache_hit_alignment)}, {partial}.",
+        f"The shortest prompt whose resend hits has {count(engine.minimum_reusable_prefix)} tokens; prompts that "
+        f"part later must share at least {count(engine.minimum_shared_prefix)}.",
+        f"Replayed {_arrivals(report)} with {pool} and steps of at most "
+        f"{count(engine.max_num_batched_tokens)} tokens.",
+    ]
+
+
+def _arrivals(report: Report) -> str:
+    replay = report.replay
+    outputs = {
+        "none": "answers stay out of the cache",
+        "length": "answers take blocks and match nothing",
+        "recorded": "recorded answers can be reused",
+    }[replay.outputs]
+    when = "one request after the other" if replay.arrivals == "sequential" else "by the trace's timestamps"
+    return f"{when} ({outputs})"
+
+
+def shared_sentence(report: Report) -> str:
+    """How much of the traffic could be reused at all."""
+    shared, trace = report.shared, report.trace
+    return (
+        f"{count(shared.requests_sharing)} of {plural(trace.requests, 'request')} share a prefix with an earlier "
+        f"one: {count(shared.tokens)} tokens, {share(shared.tokens, trace.prompt_tokens)} of all prompt tokens."
+    )
+
+
+def just_missed_sentence(report: Report) -> str:
+    """Requests whose shared prefix ends just short of a boundary; empty where there is none."""
+    missed = sorted(report.shared.just_missed.items())
+    if not missed:
+        return ""
+    total = sum(requests for _, requests in missed)
+    tokens, requests = max(missed, key=lambda item: item[1])
+    return (
+        f"{plural(total, 'request')} part at most {plural(missed[-1][0], 'token')} before a boundary "
+        f"(most often {count(tokens)}: {plural(requests, 'request')})."
+    )
+
+
+def struck_units(report: Report) -> list[tuple[str, str]]:
+    """Units that are refused, neutralised or not replayed, grouped: (the units, the reason)."""
+    grouped: dict[str, list[int]] = {}
+    for row in report.candidates:
+        if row.reason:
+            inert = row.valid and row.effective_unit != row.unit
+            prefix = f"does what {row.effective_unit:,} does: " if inert else ""
+            grouped.setdefault(prefix + clean(row.reason), []).append(row.unit)
+        elif row.engine_hit_tokens is None:
+            grouped.setdefault("valid, not replayed (name it with --units)", []).append(row.unit)
+    return [(_units(units), reason) for reason, units in grouped.items()]
+
+
+def _units(units: Sequence[int], most: int = 8) -> str:
+    ordered = sorted(units, reverse=True)
+    shown = ", ".join(f"{unit:,}" for unit in ordered[:most])
+    return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
+
+
+def hashing_sentence(report: Report) -> str:
+    """What hashing and looking up prefixes cost this machine, today and as recommended; empty if not measured."""
+    measured, advice = report.measured, report.recommendation
+    costs = [
+        f"{seconds(measured.hash_cpu_s[unit])} with {unit:,}"
+        for unit in dict.fromkeys((advice.current_unit, advice.unit))
+        if unit in measured.hash_cpu_s
+    ]
+    if not costs:
+        return ""
+    return (
+        f"Hashing all prompts once took this machine {' and '.join(costs)} (CPU time, measured on a sample)."
+    )
+
+
+def caveats(report: Report) -> list[str]:
+    """What to keep in mind: the recommendation's caveats, refused requests and rejected lines."""
+    lines = [clean(caveat) for caveat in report.recommendation.caveats]
+    if report.replay.refused:
+        lines.append(
+            f"{plural(len(report.replay.refused), 'request')} can never fit the pool and were left out"
+        )
+    if report.trace.rejected:
+        reasons = ", ".join(
+            f"{clean(reason)} {number:,}" for reason, number in report.trace.rejected_by.items()
+        )
+        lines.append(f"{plural(report.trace.rejected, 'line')} of the trace were rejected ({reasons})")
+    return lines
+
+
+def provenance(report: Report) -> list[tuple[str, str]]:
+    """Where the answer comes from: (what, value)."""
+    trace, tokenizer, measured = report.trace, report.tokenizer, report.measured
+    known = [
+        ("command", clean(report.command)),
+        ("trace", f"{clean(trace.format)}, sha256 {trace.sha256[:16]}…, {_traffic(report)}"),
+        ("tokenizer", f"{tokenizer.kind}, {clean(tokenizer.source)}, {_checked(tokenizer.checked_requests)}"),
+    ]
+    if tokenizer.chat_template_sha256:
+        known.append(("chat template", f"sha256 {tokenizer.chat_template_sha256[:16]}…"))
+    known += [("note", clean(one)) for one in trace.notes]
+    known.append(
+        ("made by", f"kvtune {report.kvtune_version}, {measured.created}, {seconds(measured.wall_s)}")
+    )
+    return known
+
+
+def _checked(requests: int) -> str:
+    return f"{plural(requests, 'request')} encoded twice" if requests else "not checked"
+
+
+def _traffic(report: Report) -> str:
+    trace = report.trace
+    facts = [plural(trace.sessions, "session")] if trace.sessions else []
+    facts += [plural(trace.namespaces, "namespace")]
+    facts += [f"over {seconds(trace.duration_s)}"] if trace.duration_s else []
+    return ", ".join(facts)

@@ -1,0 +1,254 @@
+"""The tables and bars of a report, row by row. Knows the report and its words only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvtune.analyzers.report import Candidate, Report
+from kvtune.cli.reporters.content.sentences import reuse_rate
+from kvtune.cli.reporters.content.table import Column, Role, Table
+from kvtune.cli.reporters.numbers import clean, count, plural, seconds, share, signed
+
+MOST_FAMILIES = 8
+
+
+def groups_table(report: Report) -> Table:
+    """The KV cache groups in the engine's order."""
+    rows = []
+    for group in report.engine.groups:
+        details = [f"window {group.window:,}"] if group.window else []
+        details += [f"mode {group.mode}"] if group.mode else []
+        details += [] if group.cacheable else ["not cacheable"]
+        rows.append(
+            (group.kind.replace("_", " "), str(group.count), count(group.block_size), ", ".join(details))
+        )
+    columns = (Column("KV cache group", "left"), Column("groups"), Column("block"), Column("", "left"))
+    return Table(columns, tuple(rows))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bin of a histogram: its label and how many requests fall into it."""
+
+    label: str
+    requests: int
+
+
+def end_bars(report: Report) -> list[Bar]:
+    """The histogram of shared prefixes' ends, a bar a bin."""
+    histogram = report.shared.histogram
+    width = histogram.bin_width
+    return [
+        Bar(f"{start:,}–{min(start + width, histogram.modulo) - 1:,}", requests)
+        for start, requests in zip(range(0, histogram.modulo, width), histogram.counts, strict=False)
+    ]
+
+
+def ends_in_table(report: Report) -> Table:
+    """The parts of the prompt in which shared prefixes end, in prompt order."""
+    ends = report.shared.ends_in
+    parts = [(name, getattr(ends, name)) for name in ends.__struct_fields__]
+    rows = [
+        (
+            name,
+            count(part.requests),
+            share(part.requests, report.shared.requests_sharing),
+            count(part.tokens),
+        )
+        for name, part in parts
+        if part.requests
+    ]
+    columns = (Column("Ends in", "left"), Column("requests"), Column(""), Column("shared tokens"))
+    return Table(columns, tuple(rows))
+
+
+def candidates_table(report: Report) -> Table:
+    """The replayed units, coarsest first."""
+    replayed = sorted(
+        (
+            row
+            for row in report.candidates
+            if row.valid and row.engine_hit_tokens is not None and not row.reason
+        ),
+        key=lambda row: -row.unit,
+    )
+    columns = (
+        Column("unit"),
+        Column("ideal hits"),
+        Column("engine hits"),
+        Column("recomputed", keep=5),
+        Column("gain", keep=4),
+        Column("net gain"),
+        Column("steps", keep=6),
+        Column("+steps"),
+        Column("break-even", keep=2),
+        Column("copies", keep=1),
+        Column("evicted", keep=1),
+        Column("preempted", keep=7),
+    )
+    rows = tuple(
+        (
+            count(row.unit),
+            count(row.ideal_hit_tokens),
+            count(row.engine_hit_tokens),
+            count(row.recomputed_tokens),
+            signed(row.gain_tokens),
+            signed(row.net_gain_tokens),
+            count(row.prefill_steps),
+            signed(row.extra_prefill_steps),
+            count(row.break_even_step_tokens),
+            count(row.copy_on_write_copies),
+            count(row.evicted_blocks),
+            count(row.preemptions),
+        )
+        for row in replayed
+    )
+    note = (
+        "Hits and gains in tokens; ideal: what the unit's grid allows if every state were kept. Net gain: less "
+        f"{plural(report.replay.step_cost_tokens, 'token')} per extra prefill step; break-even: the step cost in "
+        "tokens at which nothing is left."
+    )
+    return Table(columns, rows, tuple(_role(report, row) for row in replayed), note)
+
+
+def _role(report: Report, row: Candidate) -> Role:
+    advice = report.recommendation
+    if row.unit == advice.unit:
+        return "both" if row.unit == advice.current_unit else "recommended"
+    return "current" if row.unit == advice.current_unit else ""
+
+
+LIMIT_WORDS = {
+    "granularity": "below the grid's granularity",
+    "window": "outside a window",
+    "no_recurrent_state": "no recurrent state kept there",
+    "evicted": "evicted before",
+    "in_flight": "still being computed",
+    "speculative_drop": "dropped for the drafter",
+}
+
+
+def losses_table(report: Report) -> Table:
+    """The way from shared to reused tokens, today and as recommended."""
+    losses = report.losses
+    sides = (
+        [losses.current]
+        if losses.current.unit == losses.recommended.unit
+        else [losses.current, losses.recommended]
+    )
+    titles = [f"today ({side.unit:,})" for side in sides[:1]] + [f"unit {side.unit:,}" for side in sides[1:]]
+    rows: list[tuple[str, ...]] = [
+        ("shared with earlier requests", *[count(report.shared.tokens) for _ in sides])
+    ]
+    roles: list[Role] = ["total"]
+    for name, words in LIMIT_WORDS.items():
+        lost = [getattr(side, name) for side in sides]
+        if any(lost):
+            rows.append((words, *[signed(-tokens) for tokens in lost]))
+            roles.append("")
+    rows.append(("reused (hit tokens)", *[count(side.hit_tokens) for side in sides]))
+    roles.append("total")
+    rows.append(("token hit rate", *[reuse_rate(report, side) for side in sides]))
+    roles.append("")
+    columns = (Column("Tokens", "left"), *[Column(title) for title in titles])
+    return Table(columns, tuple(rows), tuple(roles))
+
+
+_VERDICTS = {
+    "no_sharing": "shares nothing",
+    "below_floor": "shares too little",
+    "not_kept": "state not kept",
+    "evicted": "evicted",
+    "reused": "reused",
+}
+
+
+def families_table(report: Report) -> Table:
+    """The largest families, by prompt tokens."""
+    ordered = sorted(report.families, key=lambda family: (-family.prompt_tokens, family.name))
+    advice = report.recommendation
+    columns = (
+        Column("Family", "left"),
+        Column("requests", keep=1),
+        Column("prompt tokens", keep=3),
+        Column("shared"),
+        Column("typical end", keep=2),
+        Column("hits today"),
+        *([Column(f"at {advice.unit:,}")] if advice.unit != advice.current_unit else []),
+        Column("verdict", "left"),
+    )
+    rows = tuple(
+        (
+            clean(family.name),
+            count(family.requests),
+            count(family.prompt_tokens),
+            count(family.shared_tokens),
+            count(family.typical_end),
+            count(family.engine_hit_tokens.get(advice.current_unit)),
+            *(
+                [count(family.engine_hit_tokens.get(advice.unit))]
+                if advice.unit != advice.current_unit
+                else []
+            ),
+            _VERDICTS[family.verdict],
+        )
+        for family in ordered[:MOST_FAMILIES]
+    )
+    rest = len(ordered) - MOST_FAMILIES
+    return Table(
+        columns, rows, note=f"and {plural(rest, 'smaller family', 'smaller families')}" if rest > 0 else ""
+    )
+
+
+def capacity_table(report: Report) -> Table:
+    """Hits against the pool's size."""
+    columns = (Column("blocks"), Column("unit"), Column("engine hits"), Column("evicted blocks"))
+    rows = tuple(
+        (
+            count(point.num_blocks),
+            count(point.unit),
+            count(point.engine_hit_tokens),
+            count(point.evicted_blocks),
+        )
+        for point in report.capacity
+    )
+    return Table(columns, rows)
+
+
+def windows_table(report: Report) -> Table:
+    """The best unit of each slice of time."""
+    columns = (Column("from", "left"), Column("to", "left"), Column("best unit"), Column("gain"))
+    rows = tuple(
+        (seconds(window.start_s), seconds(window.end_s), count(window.unit), signed(window.gain_tokens))
+        for window in report.windows
+    )
+    return Table(columns, rows)
+
+
+def validation_table(report: Report) -> Table | None:
+    """What was measured; None where nothing was."""
+    found = report.validation
+    if found is None:
+        return None
+    columns = (
+        Column("unit"),
+        Column("matched"),
+        Column("recomputed"),
+        Column("copied", keep=1),
+        Column("TTFT p50"),
+        Column("p99", keep=2),
+        Column("end to end p50", keep=3),
+    )
+    rows = tuple(
+        (
+            count(row.unit),
+            count(row.matched_tokens),
+            count(row.recomputed_tokens),
+            count(row.copied_tokens),
+            seconds(row.ttft_s.p50 if row.ttft_s else None),
+            seconds(row.ttft_s.p99 if row.ttft_s else None),
+            seconds(row.e2e_s.p50 if row.e2e_s else None),
+        )
+        for row in found.candidates
+    )
+    return Table(columns, rows, note="Matched, recomputed and copied in tokens.")
