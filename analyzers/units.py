@@ -97,11 +97,15 @@ def unit_candidates(
 ) -> tuple[UnitCandidate, ...]:
     """Judge every divisor of the default unit (or just the `named` units), the default and the current one.
 
+    Groups of kind `unspecified` are judged by divisibility alone: whether hits would land on the unit is not known.
+
     Returns:
         The candidates, coarsest first. Never raises for a unit that the engine refuses: that is a struck row.
     """
     default = default_match_unit(config)
     wanted = {default, config.match_unit or default, *(divisors(default) if named is None else named)}
+    if any(group.kind == "unspecified" for group in config.groups):
+        return tuple(_judge_by_size(config, unit) for unit in sorted(wanted, reverse=True))
     grid_without = _grid(replace(config, match_unit=None), profile)
     in_force = {default, config.match_unit or default}
     return tuple(
@@ -110,25 +114,14 @@ def unit_candidates(
     )
 
 
-def divisibility_candidates(
-    blocks: tuple[int, ...], named: Iterable[int] | None = None
-) -> tuple[UnitCandidate, ...]:
-    """The same for bare block sizes whose groups' kinds nobody named: only divisibility can be judged."""
-    default = math.gcd(*blocks)
-    wanted = {default, *(divisors(default) if named is None else named)}
-    rows = []
-    for unit in sorted(wanted, reverse=True):
-        odd = [
-            f"group {index} (block {block:,})"
-            for index, block in enumerate(blocks)
-            if unit < 1 or block % unit
-        ]
-        if odd:
-            reason = f"does not divide {' and '.join(odd)}"
-            rows.append(UnitCandidate(unit, False, default, "divisibility", reason, False))
-        else:
-            rows.append(UnitCandidate(unit, True, unit, None, None, True))
-    return tuple(rows)
+def _judge_by_size(config: EngineConfig, unit: int) -> UnitCandidate:
+    """For groups whose kinds nobody named: only divisibility can be told."""
+    rule: Rule = "divisibility"
+    default = default_match_unit(config)
+    reason = _why_struck(config, unit, rule) if unit >= 1 else "below 1"
+    if reason is not None:
+        return UnitCandidate(unit, False, default, rule, reason, False)
+    return UnitCandidate(unit, True, unit, None, None, True)
 
 
 def _judge(
@@ -212,4 +205,5 @@ def _name(index: int, group: KVCacheGroup, dcp: int) -> str:
     block = f"{group.block_size:,}"
     if dcp > 1 and group.kind != "mamba":
         block += f" x {dcp} ranks"
-    return f"group {index} ({group.kind}, block {block})"
+    kind = "" if group.kind == "unspecified" else f"{group.kind}, "
+    return f"group {index} ({kind}block {block})"

@@ -21,19 +21,19 @@ from kvtune.analyzers.sizing.model_config import ModelConfig
 from kvtune.analyzers.sizing.releases import SizingRules, parse_release, sizing_rules
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 
-OWN_DRAFT_METHODS = frozenset({"mtp", "multi_module_mtp", "qwen3_next_mtp", "deepseek_mtp", "glm4_moe_mtp"})
+OWN_DRAFT_METHODS = frozenset({"mtp", "multi_module_mtp"})
 """Draft methods whose layers are part of the model; other drafters bring a model of their own."""
 
-SEPARATE_DRAFT_METHODS = frozenset({"eagle", "eagle3", "dflash", "dflash2", "dspark", "draft_model"})
+SEPARATE_DRAFT_METHODS = frozenset({"eagle", "eagle3", "dflash", "dspark", "draft_model"})
 """Draft methods with a model of their own, whose layers add groups that this config says nothing about."""
 
 
 @dataclass(frozen=True)
 class SizedGroup:
-    """One KV cache group and how many layers it holds."""
+    """One KV cache group and how many layers it holds; None where only its block is known."""
 
     group: KVCacheGroup
-    layers: int
+    layers: int | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def size_layers(model: ModelLayers, flags: ServeFlags) -> ModelSizes:
 
 
 def _draft_layers(model: ModelLayers, flags: ServeFlags) -> tuple[AttentionLayer, ...]:
-    uses_own = flags.num_speculative_tokens > 0 and flags.speculative_method in OWN_DRAFT_METHODS
+    uses_own = flags.num_speculative_tokens > 0 and flags.draft_method in OWN_DRAFT_METHODS
     return model.draft_layers if uses_own else ()
 
 

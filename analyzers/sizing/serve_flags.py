@@ -50,3 +50,11 @@ class ServeFlags:
     mamba_shared_prefix_checkpoint: bool = False
     async_scheduling: bool | None = None
     watermark: float | None = None
+
+    @property
+    def draft_method(self) -> str | None:
+        """The method by the engine's own name: every model's own head is `mtp`, DFlash is `dflash`."""
+        method = self.speculative_method
+        if method is None:
+            return None
+        return "mtp" if method.endswith("_mtp") and method != "multi_module_mtp" else method.removesuffix("2")

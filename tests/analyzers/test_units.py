@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
+from kvtune.analyzers.layout import EngineConfig, KVCacheGroup, parse_groups
 from kvtune.analyzers.profiles import NEWEST, PROFILES
 from kvtune.analyzers.resolver import resolve_sizes
 from kvtune.analyzers.units import (
     UnitCandidate,
     default_match_unit,
-    divisibility_candidates,
     divisors,
     minimum_shared_prefix,
     unit_candidates,
@@ -63,11 +62,14 @@ def test_named_units_are_all_judged_beside_the_default_and_the_current() -> None
 
 
 def test_bare_sizes_are_judged_by_divisibility_and_name_the_group() -> None:
-    rows = {row.unit: row for row in divisibility_candidates((1024, 32), [32, 16, 8, 48])}
+    def bare(spec: str, units: list[int]) -> dict[int, UnitCandidate]:
+        return {row.unit: row for row in unit_candidates(EngineConfig(parse_groups(spec)), NEWEST, units)}
+
+    rows = bare("1024,32", [32, 16, 8, 48])
     assert [unit for unit, row in rows.items() if row.valid] == [32, 16, 8]
     assert rows[48].rule == "divisibility"
     assert rows[48].reason == "does not divide group 0 (block 1,024) and group 1 (block 32)"
-    assert divisibility_candidates((512, 32), [64])[0].reason == "does not divide group 1 (block 32)"
+    assert bare("512,32", [64])[64].reason == "does not divide group 1 (block 32)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""The settings of a sized server, in the form that replay and every later stage take."""
+
+from __future__ import annotations
+
+from kvtune.analyzers.layout import Drafter, EngineConfig
+from kvtune.analyzers.sizing.releases import NEWEST_RELEASE, parse_release
+from kvtune.analyzers.sizing.serve_flags import ServeFlags
+from kvtune.analyzers.sizing.sources import DEFAULT_STEP_BUDGET, SizedServer, SizeSources, size_server
+from kvtune.tokenization.errors import UnusableInputError
+
+DEFAULT_MAX_SEQS = 256
+
+
+def engine_config_from_sources(sources: SizeSources) -> tuple[EngineConfig, SizedServer]:
+    """The settings for an analysis, and the server that they came from.
+
+    Raises:
+        UnusableInputError: as `size_server`, or where the kinds of the groups are not known.
+    """
+    server = size_server(sources)
+    if not server.kinds_known:
+        raise UnusableInputError(
+            "block sizes alone do not tell what is kept",
+            field="--groups",
+            wanted="the kind of each group, in the engine's order",
+            way_out="give --model-config beside the log, or --groups such as mamba:528*3,full:528",
+        )
+    return engine_config(server), server
+
+
+def engine_config(server: SizedServer) -> EngineConfig:
+    """The settings of a server in the form that every later stage takes."""
+    flags = server.flags
+    return EngineConfig(
+        groups=server.layout(),
+        version=flags.version or f"{NEWEST_RELEASE[0]}.{NEWEST_RELEASE[1]}.0",
+        match_unit=flags.prefix_match_unit,
+        num_blocks=server.num_blocks,
+        max_num_batched_tokens=flags.max_num_batched_tokens or DEFAULT_STEP_BUDGET,
+        max_num_seqs=flags.max_num_seqs or DEFAULT_MAX_SEQS,
+        long_prefill_token_threshold=flags.long_prefill_token_threshold or 0,
+        max_model_len=flags.max_model_len,
+        retention_interval=flags.retention_interval if flags.retention_given else _default_retention(flags),
+        enable_prefix_caching=server.prefix_caching,
+        kv_connector=flags.kv_connector is not None,
+        decode_context_parallel_size=flags.decode_context_parallel_size,
+        drafter=_drafter(flags),
+        mamba_shared_prefix_checkpoint=flags.mamba_shared_prefix_checkpoint,
+        watermark=flags.watermark or 0.0,
+        hash_algo=flags.hash_algo or "sha256",
+    )
+
+
+def _default_retention(flags: ServeFlags) -> int | None:
+    """0 from 0.29 on, dense before. (`profiles.history` has the same rule for hits)"""
+    return 0 if parse_release(flags.version) >= (0, 29) else None
+
+
+def _drafter(flags: ServeFlags) -> Drafter | None:
+    if not flags.num_speculative_tokens or flags.draft_method is None:
+        return None
+    return Drafter(
+        method=flags.draft_method,
+        num_speculative_tokens=flags.num_speculative_tokens,
+        disable_lookahead_block_hashes=flags.disable_lookahead_block_hashes,
+        disable_eagle_block_drop=flags.disable_eagle_block_drop,
+    )
