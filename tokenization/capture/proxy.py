@@ -28,7 +28,9 @@ _REQUEST_ONLY = frozenset({"host", "expect", "accept-encoding"})
 # a connection just being closed would be lost, and a POST is not to be sent twice.
 _KEEPALIVE_S = 4.0
 _CONNECT_S = 30.0
-_MAX_HEADER_BYTES = 65_536
+
+MAX_HEADER_BYTES = 65_536
+"""Of one header line, as much as uvicorn takes: the proxy is not to refuse what the server would not."""
 
 
 class PassThrough:
@@ -52,8 +54,8 @@ class PassThrough:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=("Accept", "Content-Type", "User-Agent"),
-            max_line_size=_MAX_HEADER_BYTES,
-            max_field_size=_MAX_HEADER_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
         self.under_way = 0
 

@@ -2,9 +2,9 @@
 
 The line: `custom_id, method, url, body` (an OpenAI Batch request), `timestamp` (seconds since the capture
 started), `conversation` and `turn` (null for prompts that show no turns), `response` (assistant message,
-`{"text"}` or null), `usage` as the server gave it or null, `ttft_s`, `e2e_s`, and `complete` (false where
-the client or the server broke off). The body is the client's own JSON, white space between tokens aside,
-without the fields that carry credentials.
+`{"text"}`, the content blocks of `/v1/messages`, or null), `usage` as the server gave it or null, `ttft_s`,
+`e2e_s`, and `complete` (false where the client or the server broke off). The body is the client's own JSON,
+white space between tokens aside, without the fields that carry credentials.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any
 
 import msgspec
 
-from kvtune.tokenization.capture.answer import Answer, NotUnderstoodError, read_answer
+from kvtune.tokenization.capture.answers.answer import Answer, NotUnderstoodError
+from kvtune.tokenization.capture.answers.read import ENDPOINTS, read_answer
 from kvtune.tokenization.capture.conversations import Conversations
 from kvtune.tokenization.capture.exchange import Exchange
 
-RECORDED_ENDPOINTS = ("/chat/completions", "/completions", "/responses")
-
-# Never rendered into a prompt; gateways take some of them in the body.
+# Never rendered into a prompt; gateways and remote tools take them in the body.
 _CREDENTIALS = frozenset(
     {
         "api_key",
@@ -31,6 +30,7 @@ _CREDENTIALS = frozenset(
         "extra_headers",
         "extra_query",
         "headers",
+        "mcp_servers",
         "vertex_credentials",
     }
 )
@@ -67,7 +67,7 @@ class _Line(msgspec.Struct):
 
 def recordable(method: str, path: str) -> bool:
     """Whether a request to this endpoint holds a prompt that the samples' format has a place for."""
-    return method == "POST" and path.endswith(RECORDED_ENDPOINTS)
+    return method == "POST" and path.endswith(tuple(ENDPOINTS))
 
 
 def to_line(exchange: Exchange, conversations: Conversations) -> tuple[bytes, bool]:

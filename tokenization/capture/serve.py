@@ -6,6 +6,7 @@ Needs aiohttp (extra `live`). Reads no arguments and prints nothing: `kvtune.cli
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from aiohttp import web
 from yarl import URL
 
 from kvtune.tokenization.capture.exchange import MemoryBudget
-from kvtune.tokenization.capture.proxy import PassThrough
+from kvtune.tokenization.capture.proxy import MAX_HEADER_BYTES, PassThrough
 from kvtune.tokenization.capture.writer import CaptureCounts, TraceWriter
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -85,7 +86,14 @@ async def serve(
         raise
     proxy = PassThrough(target, writer, budget, time.monotonic())
     # Cancelled when the client goes away, so that the server behind is told at once, not at the next write.
-    server = web.Server(proxy.handle, handler_cancellation=True, access_log=None)
+    server = web.Server(
+        proxy.handle,
+        handler_cancellation=True,
+        access_log=None,
+        logger=_logger(warn),
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+    )
     runner = web.ServerRunner(server, shutdown_timeout=_CUT_GRACE_S)
     try:
         await runner.setup()
@@ -102,6 +110,28 @@ async def serve(
         await proxy.close()
         counts = await asyncio.to_thread(writer.close)
     return counts
+
+
+class _ClassesOnly(logging.Handler):
+    """Says once per kind that a request could not be served, by the exception's class: its text may quote headers."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        kind = type(error).__name__ if error else record.levelname
+        if kind not in self._said:
+            self._said.add(kind)
+            self._warn(f"a request could not be served ({kind})")
+
+
+def _logger(warn: Callable[[str], None]) -> logging.Logger:
+    logger = logging.Logger("kvtune.capture")  # without a parent, so that nothing else prints what it gets
+    logger.addHandler(_ClassesOnly(warn))
+    return logger
 
 
 def _target(text: str) -> URL:

@@ -26,7 +26,7 @@ def output_of(response: Any) -> tuple[Output, int | None]:
         return None, None
     if isinstance(response.get("body"), dict):
         return output_of(response["body"])
-    return _answer(response), _tokens(response)
+    return _answer(response), answer_tokens(response)
 
 
 def _answer(response: dict[str, Any]) -> Output:
@@ -46,8 +46,9 @@ def _answer(response: dict[str, Any]) -> Output:
     return text if isinstance(text, str) else None
 
 
-def _tokens(response: dict[str, Any]) -> int | None:
-    usage = response.get("usage")
+def answer_tokens(record: dict[str, Any]) -> int | None:
+    """The answer's length by the `usage` in a response, or beside one; None where there is none."""
+    usage = record.get("usage")
     if isinstance(usage, dict):
         for name in ("completion_tokens", "output_tokens"):
             value = usage.get(name)

@@ -8,7 +8,7 @@ import msgspec
 
 from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.formats import fields
-from kvtune.tokenization.formats.answers import Output, output_of
+from kvtune.tokenization.formats.answers import Output, answer_tokens, output_of
 from kvtune.tokenization.formats.format import Draft, Place, Record
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Identity, Message, Request
@@ -50,7 +50,8 @@ def origin_of(
         found["time"] = fields.time_of(record)
     if "output_tokens" not in known:
         logged = fields.whole_number(record, fields.OUTPUT_LENGTHS)
-        found["output_tokens"] = output_tokens if logged is None else logged
+        lengths = (logged, output_tokens, answer_tokens(record))
+        found["output_tokens"] = next((length for length in lengths if length is not None), None)
     return Origin(**(found | known))
 
 

@@ -96,6 +96,12 @@ def _app(seen: LocalServer) -> web.Application:
         body = json.loads(raw)
         if body["model"] == "refuses":
             return web.json_response({"error": {"message": "no such model", "code": 404}}, status=404)
+        if body["model"] == "prefills":
+            try:
+                await seen.may_go_on.wait()
+            except asyncio.CancelledError:
+                seen.streams_cut += 1
+                raise
         if body.get("stream"):
             return await _stream(request, body, seen)
         message = {"role": "assistant", "content": "".join(said(body)), "refusal": None, "tool_calls": []}
@@ -124,7 +130,7 @@ def _app(seen: LocalServer) -> web.Application:
         answer.set_cookie("b", "2")
         return answer
 
-    app = web.Application(client_max_size=1 << 30, handler_args={"handler_cancellation": True})
+    app = web.Application(client_max_size=1 << 30)
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_post("/v1/completions", completions)
     app.router.add_route("*", "/{rest:.*}", echo)
@@ -134,7 +140,13 @@ def _app(seen: LocalServer) -> web.Application:
 @asynccontextmanager
 async def _running_server() -> AsyncIterator[LocalServer]:
     seen = LocalServer()
-    runner = web.AppRunner(_app(seen), handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        _app(seen),
+        handler_cancellation=True,
+        shutdown_timeout=0.1,
+        max_field_size=1 << 16,
+        max_line_size=1 << 16,
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

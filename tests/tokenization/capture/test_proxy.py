@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
 
 import aiohttp
 import openai
 import pytest
 
+from kvtune.tokenization.capture import writer
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.reading import read_trace
 
 
 def chat(text, **more):
@@ -191,6 +195,104 @@ def test_a_client_that_goes_away_costs_its_own_answer_only(tmp_path, stack, expe
     assert lines["Gone"]["response"] == {"role": "assistant", "content": "Gone: é"}
     assert lines["Stays"]["response"]["content"] == expected_text(chat("Stays"))
     assert (capture.counts.written, capture.counts.incomplete) == (3, 1)
+
+
+def test_a_client_that_gives_up_before_the_first_byte_tells_the_server(tmp_path, stack):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (server, capture, session):
+            asked = asyncio.create_task(fetch(session, capture.url, chat("Hi") | {"model": "prefills"}))
+            while not server.bodies:
+                await asyncio.sleep(0.01)
+            asked.cancel()
+            async with asyncio.timeout(5):
+                while not server.streams_cut:
+                    await asyncio.sleep(0.01)
+        return capture
+
+    (line,) = asyncio.run(scenario()).lines()
+    assert (line["complete"], line["response"], line["ttft_s"]) == (False, None, None)
+    assert line["body"]["messages"] == chat("Hi")["messages"]
+
+
+def test_replies_do_not_wait_for_the_disk(tmp_path, stack, monkeypatch):
+    may_write, real = threading.Event(), os.pwrite
+
+    def stuck(descriptor, data, offset):
+        may_write.wait(20)
+        return real(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", stuck)
+    monkeypatch.setattr(writer, "_LINGER_S", 0.0)
+
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (_, capture, session):
+            async with asyncio.timeout(10):
+                for number in range(20):
+                    assert (await fetch(session, capture.url, chat(str(number), stream=True)))[0] == 200
+            may_write.set()
+        return capture
+
+    assert asyncio.run(scenario()).counts.written == 20
+
+
+def test_a_client_that_waits_to_be_told_to_send(tmp_path, stack):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (server, capture, session):
+            url = f"{capture.url}/v1/chat/completions"
+            async with session.post(url, json=chat("x" * 100_000), expect100=True) as answer:
+                assert answer.status == 200
+            big = {"X-Big": "h" * 20_000}
+            async with session.get(f"{capture.url}/health", headers=big) as answer:
+                assert answer.status == 207
+        return server, capture
+
+    server, capture = asyncio.run(scenario())
+    assert "Expect" not in server.headers[0] and len(server.headers[1]["X-Big"]) == 20_000
+    assert capture.counts.written == 1
+
+
+def test_what_was_captured_is_a_trace(tmp_path, stack, expected_text):
+    path = tmp_path / "t.jsonl.gz"
+    body = chat("Hi", tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+
+    async def scenario():
+        async with stack(path) as (_, capture, session):
+            await fetch(session, capture.url, body | usage)
+            more = [
+                *body["messages"],
+                {"role": "assistant", "content": "A"},
+                {"role": "user", "content": "B"},
+            ]
+            await fetch(session, capture.url, body | {"messages": more})
+            async with session.post(f"{capture.url}/v1/completions", json={"prompt": [1, 2]}) as answer:
+                await answer.read()
+
+    asyncio.run(scenario())
+    result = read_trace([str(path)])
+    assert (result.stats.rejected, result.stats.formats) == (0, {"openai-batch": 3})
+    first, second, third = result.requests
+    assert (first.messages, first.tools) == (body["messages"], body["tools"])
+    assert (first.output["content"], first.output_tokens) == (expected_text(body), 9)
+    assert first.session == second.session is not None
+    assert (third.token_ids, third.session, third.output_tokens) == ([1, 2], None, 1)
+    assert first.arrival < second.arrival < third.arrival
+
+
+def test_a_request_that_is_no_http_is_refused_without_a_word_of_it(tmp_path, stack, capfd):
+    async def scenario():
+        async with stack(tmp_path / "t.jsonl") as (_, capture, _):
+            reader, out = await asyncio.open_connection("127.0.0.1", int(capture.url.rpartition(":")[2]))
+            out.write(
+                b"POST /v1/completions HTTP/1.1\r\nAuthorization: sk-secret" + b"s" * 70_000 + b"\r\n\r\n"
+            )
+            assert b" 400 " in await reader.readline()
+            out.close()
+        return capture
+
+    capture = asyncio.run(scenario())
+    assert capture.warnings == ["a request could not be served (LineTooLong)"]
+    assert "secret" not in "".join(capfd.readouterr())
 
 
 def test_a_server_that_dies_in_a_stream_cuts_the_client_too(tmp_path, stack):

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtune.tokenization.capture.answer import Answer, NotUnderstoodError, events, read_answer
+from kvtune.tokenization.capture.answers.answer import Answer, NotUnderstoodError
+from kvtune.tokenization.capture.answers.events import events
+from kvtune.tokenization.capture.answers.read import ENDPOINTS, read_answer
 
 CHAT = "/v1/chat/completions"
 
@@ -113,6 +115,52 @@ def test_responses():
     assert read_answer("/v1/responses", stream, streamed=True) == wanted
 
 
+def test_messages():
+    tool = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    stream = sse(
+        {
+            "type": "message_start",
+            "message": {"content": [], "usage": {"input_tokens": 7, "output_tokens": 1}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s"}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        {"type": "ping"},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hel"}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "lo"}},
+        {"type": "content_block_start", "index": 2, "content_block": tool},
+        {
+            "type": "content_block_delta",
+            "index": 2,
+            "delta": {"type": "input_json_delta", "partial_json": '{"a"'},
+        },
+    )
+    said = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hello"}]
+    cut = read_answer("/v1/messages", stream, streamed=True)
+    assert cut == Answer(
+        {"type": "message", "role": "assistant", "content": said}, {"input_tokens": 7, "output_tokens": 1}
+    )
+    stream += sse(
+        {
+            "type": "content_block_delta",
+            "index": 2,
+            "delta": {"type": "input_json_delta", "partial_json": ": 1}"},
+        },
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    )
+    wanted = Answer(
+        {"type": "message", "role": "assistant", "content": [*said, tool | {"input": {"a": 1}}]},
+        {"input_tokens": 7, "output_tokens": 9},
+    )
+    assert read_answer("/v1/messages", stream, streamed=True) == wanted
+    whole = json.dumps(
+        {"type": "message", "content": wanted.message["content"], "usage": wanted.usage}
+    ).encode()
+    assert read_answer("/v1/messages", whole, streamed=False) == wanted
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -142,7 +190,7 @@ def test_a_cut_stream_gives_the_pieces_that_had_ended(pieces, cut):
 
 
 @settings(max_examples=300)
-@given(st.binary(max_size=200), st.booleans(), st.sampled_from([CHAT, "/v1/completions", "/v1/responses"]))
+@given(st.binary(max_size=200), st.booleans(), st.sampled_from(sorted(ENDPOINTS)))
 def test_any_bytes_are_an_answer_or_not_understood(body, streamed, path):
     with suppress(NotUnderstoodError):
         assert isinstance(read_answer(path, body, streamed=streamed), Answer)
