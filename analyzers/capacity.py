@@ -9,13 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.recommend import Outcome
-from kvtune.analyzers.replay import ReplayInput, replay
+from kvtune.analyzers.replay import ReplayInput
 from kvtune.analyzers.report import CapacityPoint
-from kvtune.analyzers.sweep import Progress
+from kvtune.analyzers.sweep import Progress, replay_caches
+from kvtune.tokenization.trace import Int32
 
-STEPS_PER_DOUBLING = 1
 MOST_RUNGS = 12
+
+
+def blocks_of_one_request(config: EngineConfig, block_sizes: Sequence[int], tokens: int) -> int:
+    """Blocks, the null block included, that a lone request of `tokens` needs at most: all of its attention blocks;
+    of each Mamba group the state that is written, the one before it and a copy."""
+    return 1 + sum(
+        3 if group.kind == "mamba" else -(-tokens // size)
+        for group, size in zip(config.expanded(), block_sizes, strict=True)
+    )
 
 
 def ladder(smallest: int, largest: int) -> list[int]:
@@ -31,6 +39,7 @@ def capacity_curve(
     inputs: ReplayInput,
     units: Sequence[int],
     *,
+    replica: Int32 | None,
     pools: Sequence[int],
     default_unit: int,
     progress: Progress,
@@ -40,8 +49,9 @@ def capacity_curve(
     for index, num_blocks in enumerate(pools):
         progress("pool sizes", index, len(pools))
         for unit in units:
-            result = replay(
-                replace(config, num_blocks=num_blocks, match_unit=None if unit == default_unit else unit), inputs
+            match_unit = None if unit == default_unit else unit
+            result = replay_caches(
+                replace(config, num_blocks=num_blocks, match_unit=match_unit), inputs, replica
             )
             points.append(
                 CapacityPoint(

@@ -7,26 +7,32 @@ from dataclasses import replace
 import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
-from kvtune.analyzers.shared import SharedPrefixes
-from kvtune.tokenization.trace import Int64
+from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.sweep import replay_caches
+from kvtune.tokenization.trace import Int32, Int64
 
 
 def losses_by_request(
-    config: EngineConfig, inputs: ReplayInput, shared: SharedPrefixes, result: ReplayResult, *, grid: int
+    config: EngineConfig,
+    inputs: ReplayInput,
+    replica: Int32 | None,
+    shared: Int64,
+    result: ReplayResult,
+    *,
+    grid: int,
 ) -> dict[str, Int64]:
     """Losses of one replay, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
 
     `granularity`: from the shared length down to its last multiple of `grid`. `evicted`: what the same replay
     hits more with an unlimited pool. `no_recurrent_state`: the rest, where no state was kept.
     """
-    on_grid = shared.shared // grid * grid
+    on_grid = shared // grid * grid
     kept = result.hit_tokens
     if config.num_blocks is not None and int(result.evicted_blocks.sum()):
-        unlimited = replay(replace(config, num_blocks=None), inputs)
+        unlimited = replay_caches(replace(config, num_blocks=None), inputs, replica)
         kept = np.clip(unlimited.hit_tokens, result.hit_tokens, np.maximum(on_grid, result.hit_tokens))
     return {
-        "granularity": shared.shared - np.maximum(on_grid, result.hit_tokens),
+        "granularity": shared - np.maximum(on_grid, result.hit_tokens),
         "no_recurrent_state": np.maximum(on_grid, result.hit_tokens) - kept,
         "evicted": kept - result.hit_tokens,
     }

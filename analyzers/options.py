@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
+from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
 
 Arrivals = Literal["sequential", "trace"]
@@ -22,7 +23,8 @@ class AnalyzeOptions:
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
         per_request: list every request.
-        seed: of the interval's resampling.
+        replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
+        seed: of the interval's resampling and of random routing.
     """
 
     units: tuple[int, ...] | None = None
@@ -33,6 +35,8 @@ class AnalyzeOptions:
     window_s: float | None = None
     capacity_curve: bool = False
     per_request: bool = False
+    replicas: int = 1
+    route: Route = "sticky"
     seed: int = 0
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kvtune.analyzers.advice import recommendation
-from kvtune.analyzers.capacity import capacity_curve, ladder
+from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, ladder
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
@@ -24,11 +24,12 @@ from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
 from kvtune.analyzers.report import CapacityPoint, LossesBySetting, Measured, Refused, ReplayInfo, Report
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
+from kvtune.analyzers.routing import logged_replicas, route_requests, separate_caches
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.span import check_span, restrict_to_span
-from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
+from kvtune.analyzers.sweep import Progress, Sweep, no_progress, replay_input, sweep_units
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
 from kvtune.analyzers.why import Setting, explain_choice
 from kvtune.analyzers.windows import gain_by_window
@@ -38,7 +39,7 @@ from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything found, before it is put into rows.
+    """Everything found, before it is put into rows. `trace` has a namespace per replica.
 
     `setting` speaks of grids: its units are the effective ones of the unit in force and of the default.
     """
@@ -48,6 +49,7 @@ class Analysis:
     options: AnalyzeOptions
     sizes: ResolvedSizes
     caveats: tuple[str, ...]
+    replica: Int32 | None
     shared: SharedPrefixes
     sessions: Int32
     candidates: tuple[UnitCandidate, ...]
@@ -83,11 +85,18 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     progress("shared prefixes", 0, 1)
     shared = find_shared_prefixes(trace, options.outputs)
     sessions = find_sessions(trace, shared)
+    replica = logged_replicas(trace)
+    if replica is None and options.replicas > 1:
+        replica = route_requests(trace, shared, options.replicas, options.route, options.seed)
+    if replica is not None:
+        trace = separate_caches(trace, replica)
+        shared = find_shared_prefixes(trace, options.outputs)
     progress("shared prefixes", 1, 1)
     sweep = sweep_units(
         config,
         replay_input(trace, shared),
         candidates,
+        replica=replica,
         default_unit=default_match_unit(config),
         arrivals=options.arrivals,
         progress=progress,
@@ -112,8 +121,26 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
         seed=options.seed,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
+    if replica is None:
+        caveats += ("the log names no replicas: all requests were taken to meet one cache (--replicas)",)
+    elif options.replicas > 1 and logged_replicas(trace) is None:
+        caveats += (
+            f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
+        )
     return Analysis(
-        trace, config, options, sizes, caveats, shared, sessions, candidates, sweep, outcomes, setting, choice
+        trace,
+        config,
+        options,
+        sizes,
+        caveats,
+        replica,
+        shared,
+        sessions,
+        candidates,
+        sweep,
+        outcomes,
+        setting,
+        choice,
     )
 
 
@@ -122,18 +149,20 @@ def analyze(
     config: EngineConfig,
     options: AnalyzeOptions,
     provenance: Provenance,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Report:
     """Find the match unit that this trace wants on this server. The caller completes `measured`.
 
     Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
     """
     found = find(trace, config, options, progress)
-    sizes, inputs = found.sizes, replay_input(trace, found.shared)
+    trace, sizes, shared = found.trace, found.sizes, found.shared.shared
+    inputs = replay_input(trace, found.shared)
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
-    losses_today = losses_by_request(config, inputs, found.shared, today, grid=found.setting.current_unit)
-    losses_then = losses_by_request(config, inputs, found.shared, then, grid=found.choice.unit)
-    shared = found.shared.shared
+    losses_today, losses_then = (
+        losses_by_request(config, inputs, found.replica, shared, result, grid=grid)
+        for result, grid in ((today, found.setting.current_unit), (then, found.choice.unit))
+    )
     return Report(
         kvtune_version=provenance.kvtune_version,
         command=provenance.command,
@@ -230,12 +259,14 @@ def _capacity(found: Analysis, inputs: ReplayInput, progress: Progress) -> tuple
     """The unit in force and the recommended one, over pools from the smallest that works to one that never evicts."""
     results = (found.result_on(found.setting.current_unit), found.result_on(found.choice.unit))
     largest = max(int(result.new_blocks.sum()) for result in results) + 1
-    smallest = max(result.peak_blocks for result in results) + 1
+    longest = int((inputs.prompt_tokens + inputs.output_tokens).max())
+    smallest = blocks_of_one_request(found.config, found.sizes.group_block_sizes, longest)
     units = sorted({found.sweep.current_unit, found.choice.unit})
     return capacity_curve(
         found.config,
         inputs,
         units,
+        replica=found.replica,
         pools=ladder(smallest, largest),
         default_unit=found.sweep.default_unit,
         progress=progress,

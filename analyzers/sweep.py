@@ -6,7 +6,7 @@ Knows candidates and the replay; not what is made of the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from kvtune.analyzers.recommend import Outcome
 from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
 from kvtune.analyzers.shared import SharedPrefixes
 from kvtune.analyzers.units import UnitCandidate
-from kvtune.tokenization.trace import TokenTrace
+from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, steps done and steps in all."""
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """For callers that show none."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,56 @@ def replay_input(trace: TokenTrace, shared: SharedPrefixes) -> ReplayInput:
     )
 
 
+def replay_caches(
+    config: EngineConfig, inputs: ReplayInput, replica: Int32 | None, arrivals: Arrivals = "sequential"
+) -> ReplayResult:
+    """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
+    if replica is None:
+        return replay(config, inputs, arrivals=arrivals)
+    members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
+    results = [replay(config, _subset(inputs, indices), arrivals=arrivals) for indices in members]
+    return _join(results, members)
+
+
+def _subset(inputs: ReplayInput, indices: Int64) -> ReplayInput:
+    return ReplayInput(
+        paths=[inputs.paths[index] for index in indices],
+        prompt_tokens=inputs.prompt_tokens[indices],
+        output_tokens=inputs.output_tokens[indices],
+        arrival=None if inputs.arrival is None else inputs.arrival[indices],
+        ids=[inputs.ids[index] for index in indices] if inputs.ids else (),
+    )
+
+
+def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:
+    """One result of all requests: per-request arrays in trace order, counts summed."""
+    joined: dict[str, object] = {}
+    for field in fields(ReplayResult):
+        values = [getattr(result, field.name) for result in results]
+        if isinstance(values[0], np.ndarray):
+            whole = np.zeros(sum(map(len, members)), dtype=values[0].dtype)
+            for indices, part in zip(members, values, strict=True):
+                whole[indices] = part
+            joined[field.name] = whole
+        elif isinstance(values[0], int):
+            joined[field.name] = sum(values)
+        else:
+            joined[field.name] = values[0]
+    refused = (
+        (int(indices[index]), needed)
+        for indices, result in zip(members, results, strict=True)
+        for index, needed in result.refused
+    )
+    joined["refused"] = tuple(sorted(refused))
+    return ReplayResult(**joined)  # type: ignore[arg-type]
+
+
 def sweep_units(
     config: EngineConfig,
     inputs: ReplayInput,
     candidates: Sequence[UnitCandidate],
     *,
+    replica: Int32 | None,
     default_unit: int,
     arrivals: Arrivals,
     progress: Progress,
@@ -74,6 +123,6 @@ def sweep_units(
     for index, candidate in enumerate(swept):
         progress("replay", index, len(swept))
         unit = None if candidate.unit == default_unit else candidate.unit
-        results[candidate.unit] = replay(replace(config, match_unit=unit), inputs, arrivals=arrivals)
+        results[candidate.unit] = replay_caches(replace(config, match_unit=unit), inputs, replica, arrivals)
     progress("replay", len(swept), len(swept))
     return Sweep(results, default_unit, config.match_unit or default_unit)

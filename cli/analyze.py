@@ -109,6 +109,8 @@ def run_analysis(
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,
         per_request=detail.per_request,
+        replicas=replay.replicas,
+        route=replay.route,
         seed=replay.seed,
     )
     encoding = Encoding(

@@ -230,7 +230,14 @@ class ReplayOptions:
     window: Annotated[
         str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
     ] = None
-    seed: Annotated[int, option("--seed", "N", "Seed of the interval's resampling.", REPLAY)] = 0
+    replicas: Annotated[
+        int,
+        option("--replicas", "N", "Spread requests over N caches, where the log names none.", REPLAY, min=1),
+    ] = 1
+    route: Annotated[
+        Literal["sticky", "random", "prefix"], option("--route", None, "How --replicas are chosen.", REPLAY)
+    ] = "sticky"
+    seed: Annotated[int, option("--seed", "N", "Seed of resampling and random routing.", REPLAY)] = 0
 
 
 @dataclass(frozen=True)

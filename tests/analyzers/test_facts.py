@@ -13,27 +13,7 @@ from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.why import useful_tails
 from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.trace import TokenTrace
-
-
-def trace_of(
-    prompts: list[list[int]], outputs: list[list[int]] | None = None, **fields: object
-) -> TokenTrace:
-    lengths = [len(prompt) for prompt in prompts]
-    if outputs is not None:
-        fields["outputs"] = np.array([token for output in outputs for token in output], dtype=np.uint32)
-        fields["output_offsets"] = np.cumsum([0] + [len(output) for output in outputs]).astype(np.int64)
-        fields["output_tokens"] = np.array([len(output) for output in outputs], dtype=np.int64)
-    return TokenTrace(
-        tokens=np.array([token for prompt in prompts for token in prompt], dtype=np.uint32),
-        offsets=np.cumsum([0, *lengths]).astype(np.int64),
-        prompt_tokens=np.array(lengths, dtype=np.int64),
-        arrival=np.full(len(prompts), np.nan),
-        namespace=fields.pop("namespace", np.zeros(len(prompts), dtype=np.int32)),  # type: ignore[arg-type]
-        ids=[f"r{index}" for index in range(len(prompts))],
-        **fields,  # type: ignore[arg-type]
-    )
-
+from tests.analyzers.traces import trace_of
 
 TURNS = [[1, 2, 3], [1, 2, 3, 10, 11, 4], [1, 2, 3], [1, 2, 9]]
 ANSWERS = [[10, 11], [12], [13], [14]]
