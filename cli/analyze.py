@@ -117,6 +117,7 @@ def run_analysis(
         version=server.config.version,
         outputs=replay.outputs == "recorded",
         show_text=detail.show_text,
+        by_field=replay.by_field,
         seed=replay.seed,
     )
     with StageProgress(quiet=general.quiet) as progress:

@@ -237,6 +237,10 @@ class ReplayOptions:
     route: Annotated[
         Literal["sticky", "random", "prefix"], option("--route", None, "How --replicas are chosen.", REPLAY)
     ] = "sticky"
+    by_field: Annotated[
+        str | None,
+        option("--by-field", "NAME", "One cache per value of this field: replica, server, tenant.", REPLAY),
+    ] = None
     seed: Annotated[int, option("--seed", "N", "Seed of resampling and random routing.", REPLAY)] = 0
 
 

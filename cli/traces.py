@@ -34,11 +34,12 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Encoding:
-    """What decides the encoding beside the model: the engine's release, whether answers are needed, the seed."""
+    """What decides the requests beside files and model: release, answers, the field that names a server, seed."""
 
     version: str | None = None
     outputs: bool = False
     show_text: bool = False
+    by_field: str | None = None
     seed: int = 0
 
 
@@ -75,6 +76,7 @@ def load_trace(
             files,
             format=options.format,
             max_line_bytes=options.max_line_bytes,
+            by_field=encoding.by_field,
             on_reject=rejects.line,
             progress=lambda done, total: progress("reading", done, total),
         )

@@ -5,6 +5,7 @@ Widths are terminal cells, so that wide characters line up. Knows no report.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ INDENT = "  "
 _CODES = {"bold": "1", "dim": "2", "green": "32", "yellow": "33", "cyan": "36"}
 _LEAST_NAME = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_BEFORE_PERCENT = re.compile(r"(?<=\d) (?=%)")
+_NO_BREAK = "\u00a0"
 _SPARKS = "▁▂▃▄▅▆▇█"
 _MARKS: dict[Role, str] = {"recommended": "→", "current": "•", "both": "→", "total": " ", "": " "}
 
@@ -45,13 +48,14 @@ class Page:
     def paragraph(self, text: str, *styles: str, first: str = INDENT, rest: str = INDENT) -> list[str]:
         """Wrapped text; a word longer than a line stays whole, so that commands can be copied."""
         lines = textwrap.wrap(
-            text,
+            _BEFORE_PERCENT.sub(_NO_BREAK, text),
             max(self.width, 30),
             initial_indent=first,
             subsequent_indent=rest,
             break_long_words=False,
             break_on_hyphens=False,
         )
+        lines = [line.replace(_NO_BREAK, " ") for line in lines]
         return [self.paint(line, *styles) if styles else line for line in lines]
 
     def bars(self, labels: Sequence[str], values: Sequence[int], *, label_width: int = 0) -> list[str]:

@@ -106,10 +106,9 @@ def just_missed_sentence(report: Report) -> str:
         return ""
     total = sum(requests for _, requests in missed)
     tokens, requests = max(missed, key=lambda item: item[1])
-    return (
-        f"{plural(total, 'request')} part at most {plural(missed[-1][0], 'token')} before a boundary "
-        f"(most often {count(tokens)}: {plural(requests, 'request')})."
-    )
+    verb = "parts" if total == 1 else "part"
+    often = f" (most often {count(tokens)}: {plural(requests, 'request')})" if requests > 1 else ""
+    return f"{plural(total, 'request')} {verb} at most {plural(missed[-1][0], 'token')} before a boundary{often}."
 
 
 def struck_units(report: Report) -> list[tuple[str, str]]:
