@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvtune.tokenization.clock import UNITS, Moment, decide_unit
+from kvtune.tokenization.clock import PER_SECOND, Moment, decide_unit
 from kvtune.tokenization.request import Request
 
 
@@ -19,7 +19,7 @@ def settle_times(requests: Sequence[Request], times: Sequence[Moment | None]) ->
     for request, time in zip(requests, times, strict=True):
         if time is not None:
             unit = time.unit or decided or "s"
-            request.arrival = time.value * UNITS[unit] if unit != "s" else time.value
+            request.arrival = time.value / PER_SECOND[unit]
             said = said or ("ISO 8601" if time.iso else unit)
     return decided or said
 

@@ -129,12 +129,14 @@ class _TraceReader:
             try:
                 if isinstance(value, RecordError):
                     raise value
-                for draft in self._read_record(value, Place(where, state)):
+                known, drafts = self._read_record(value, Place(where, state))
+                for draft in drafts:
                     if pairs.is_repeat(draft):
                         state.note(_REPEATED)
                     else:
                         requests.append(draft.request)
                         times.append(draft.time)
+                        self._stats.formats[known.name] += 1
             except RecordError as error:
                 self._reject(error.at(where, pieces))
         self._stats.files.append(source.name)
@@ -146,8 +148,8 @@ class _TraceReader:
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
 
-    def _read_record(self, record: Record, place: Place) -> list[Draft]:
-        """All of a record's requests, or none: a record that is bad in part is rejected whole."""
+    def _read_record(self, record: Record, place: Place) -> tuple[Format, list[Draft]]:
+        """A record's format and all of its requests, or none: one that is bad in part is rejected whole."""
         known = self._wanted or recognise(record)
         if known is None:
             raise RecordError(
@@ -162,8 +164,8 @@ class _TraceReader:
                 "lengths_only", None, found=_shape(record), wanted="prompts, token ids or block hashes"
             )
         drafts = list(known.read(record, place))
-        self._stats.formats[known.name] = self._stats.formats.get(known.name, 0) + len(drafts)
-        return drafts
+        self._stats.formats.setdefault(known.name, 0)
+        return known, drafts
 
     def _finish(self, state: FileState, requests: list[Request]) -> list[Request]:
         """Lets each format of the file have its last word; gives the requests that remain."""
@@ -198,6 +200,7 @@ class _TraceReader:
                 found=self._by_field,
                 wanted="a field of the trace",
             )
+        stats.formats = {name: count for name, count in stats.formats.items() if count}
         stats.sha256 = combined_digest(self._digests)
         stats.duplicate_ids = number_duplicates(requests)
         stats.duplicate_keys = self._decoder.duplicate_keys

@@ -132,11 +132,7 @@ def _delimiter(header: str) -> str:
 
 def _cells(text: str, delimiter: str) -> list[str] | None:
     try:
-        rows = list(
-            csv.reader(
-                text.splitlines(keepends=True) if "\r" in text else text.split("\n"), delimiter=delimiter
-            )
-        )
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None

@@ -13,15 +13,22 @@ from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
-    turns: Any = record["conversation"]
+    turns: list[Any] = record["conversation"]
     name = fields.name_in(record, ("conversation_id", "conversation_hash")) or place.where
     origin = origin_of(record, place, id=name, session=name)
-    drafts = []
-    for draft in expand(turns, origin, "conversation"):
-        # WildChat has a time for every turn; the request came with the last message before the answer.
-        said = (draft.request.messages or [{}])[-1].get("timestamp")
-        drafts.append(draft if said is None else draft._replace(time=moment(said, "conversation.timestamp")))
-    return drafts
+    # WildChat's turns say where their author sat; no template asks for that.
+    said = [
+        {key: turn.get(key) for key in ("role", "content")} if isinstance(turn, dict) else turn
+        for turn in turns
+    ]
+    return [_timed(draft, turns) for draft in expand(said, origin, "conversation")]
+
+
+def _timed(draft: Draft, turns: list[Any]) -> Draft:
+    """WildChat has a time for every turn: the request came with the last message before the answer."""
+    last = turns[len(draft.request.messages or ()) - 1]
+    time = last.get("timestamp")
+    return draft if time is None else draft._replace(time=moment(time, "conversation.timestamp"))
 
 
 FORMAT = Format(

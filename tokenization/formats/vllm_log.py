@@ -67,8 +67,9 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         return [draft(origin, token_ids=ids, endpoint="completions")]
     if not prompt:
         raise RecordError("empty_prompt", "prompt", found="an empty string", wanted="text")
-    # What the log shows of a chat is already rendered: its special tokens are in the text.
-    return [draft(origin, text=prompt, endpoint="completions", add_special_tokens=None)]
+    # What the log shows of a chat is rendered already, its special tokens in the text.
+    special = False if name.startswith("chatcmpl") else None
+    return [draft(origin, text=prompt, endpoint="completions", add_special_tokens=special)]
 
 
 class _Memory:
