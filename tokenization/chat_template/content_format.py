@@ -27,9 +27,12 @@ def detect_content_format(tree: nodes.Template, *, follows_macros: bool) -> Cont
     for loop in tree.find_all(nodes.For):
         if _is_content(loop.iter, message_names):
             return "openai"
-        if follows_macros and isinstance(loop.iter, nodes.Name):
-            if loop.iter.name in in_macros.get(id(loop), {"content"}):
-                return "openai"
+        if (
+            follows_macros
+            and isinstance(loop.iter, nodes.Name)
+            and loop.iter.name in in_macros.get(id(loop), {"content"})
+        ):
+            return "openai"
     return "string"
 
 

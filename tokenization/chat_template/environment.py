@@ -110,13 +110,14 @@ def fixed_chars(node: nodes.Node) -> int:
     return sum(len(data.data) for data in node.find_all(nodes.TemplateData))
 
 
-class _KeyFirst(CodeGenerator):
-    """Looks `message.role` up in the plain dict that it nearly always is, without a call.
-
-    The same result as `ChatEnvironment.getattr`, which gets every other case; a third of a rendering's time.
-    """
+class _ChatCodeGenerator(CodeGenerator):
+    """Jinja's compiler with two shorter ways to the same results, which halve the time of a rendering."""
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
+        """`message.role` is looked up in the plain dict that it nearly always is, without a call.
+
+        `ChatEnvironment.getattr` would give the same and gets every other case.
+        """
         if node.attr in _DICT_ATTRIBUTES:
             super().visit_Getattr(node, frame)
             return
@@ -124,6 +125,20 @@ class _KeyFirst(CodeGenerator):
         self.write(f"({held}[{node.attr!r}] if type({held} := ")
         self.visit(node.node, frame)
         self.write(f") is dict and {node.attr!r} in {held} else environment.getattr({held}, {node.attr!r}))")
+
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
+        """A chain of additions as one call: the same operations in the same order, charged once."""
+        terms: list[nodes.Expr] = []
+        left: nodes.Expr = node
+        while isinstance(left, nodes.Add):
+            terms.append(left.right)
+            left = left.left
+        self.write("environment.add(")
+        self.visit(left, frame)
+        for term in reversed(terms):
+            self.write(", ")
+            self.visit(term, frame)
+        self.write(")")
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -137,8 +152,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         memo: dumps of values that outlive one rendering.
     """
 
-    intercepted_binops = frozenset({"*", "**", "+", "%"})
-    code_generator_class = _KeyFirst
+    intercepted_binops = frozenset({"*", "**", "%"})
+    code_generator_class = _ChatCodeGenerator
 
     def __init__(self, memo: JsonMemo) -> None:
         self.budget = Budget()
@@ -216,6 +231,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             for value in args[3:]:
                 if isinstance(value, (list, tuple)):
                     budget.step(len(value))
+            if type(function) is Macro:
+                # Always safe to call; what `Context.call` would do for it, without the search for how.
+                kwargs.pop("_loop_vars", None)
+                kwargs.pop("_block_vars", None)
+                return function(context.eval_ctx, *args[3:], **kwargs)
         else:
             self._charge_call(function, args[3:], kwargs)
         return ImmutableSandboxedEnvironment.call(self, context, function, *args[3:], **kwargs)
@@ -295,13 +315,17 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         elif len(rest) > 1:
             self._charge_replace(str(values[0]), rest[0], rest[1])
 
+    def add(self, first: Any, *rest: Any) -> Any:
+        """`first + rest[0] + ...`, left to right."""
+        result = first
+        for value in rest:
+            result = result + value
+        if isinstance(result, (str, list, tuple)):
+            self.budget.text(len(result))
+        return result
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         budget = self.budget
-        if operator == "+":
-            result = left + right
-            if isinstance(result, (str, list, tuple)):
-                budget.text(len(result))
-            return result
         budget.step()
         if operator == "*":
             for sequence, count in ((left, right), (right, left)):

@@ -18,6 +18,7 @@ class JsonMemo:
     def __init__(self) -> None:
         self._kept: dict[int, Any] = {}
         self._texts: dict[tuple[int, Hashable], str] = {}
+        self._latest: dict[int, str] = {}
         self._chars = 0
 
     def keep(self, value: Any) -> None:
@@ -35,13 +36,13 @@ class JsonMemo:
         self._chars += len(text)
         if self._chars > _MAX_CHARS:
             self._texts.clear()
+            self._latest.clear()
             self._kept.clear()
             self._chars = 0
             return
         self._texts[(id(value), options)] = text
+        self._latest[id(value)] = text
 
     def texts_of(self, values: list[Any]) -> list[str]:
-        """Known dumps of each value, in the values' order."""
-        wanted = {id(value): number for number, value in enumerate(values)}
-        found = [(wanted[key], text) for (key, _), text in self._texts.items() if key in wanted]
-        return [text for _, text in sorted(found)]
+        """A known dump of each value that has one, in the values' order."""
+        return [text for value in values if (text := self._latest.get(id(value))) is not None]

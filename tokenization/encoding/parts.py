@@ -106,45 +106,52 @@ def cut_spans(spans: Sequence[Span], start: int, end: int) -> list[Span]:
     ]
 
 
+Runs = tuple[list[int], list[int]]
+"""Tokens of one part after another: their ascending ends, and their codes."""
+
+ALL_USER: Runs = ([1 << 40], [USER])
+"""A prompt without structure."""
+
+
 class PromptParts:
-    """A `PartIndex` over runs of tokens of one part, 5 bytes a run."""
+    """A `PartIndex`: per request the pieces of its prompt, which many requests share."""
 
     def __init__(self) -> None:
-        self._ends = array("I")
-        self._codes = array("B")
-        self._rows = array("q", [0])
+        self._starts: list[array[int]] = []
+        self._runs: list[list[Runs]] = []
 
-    def add_row(self, runs: Sequence[tuple[int, int]]) -> None:
-        """The runs of the next request: (end in tokens, code), ascending."""
-        ends, codes = self._ends, self._codes
-        first = len(ends)
-        for end, code in runs:
-            if len(ends) > first and codes[-1] == code:
-                ends[-1] = end
-            elif end > (ends[-1] if len(ends) > first else 0):
-                ends.append(end)
-                codes.append(code)
-        self._rows.append(len(ends))
+    def add_row(self, starts: array[int], runs: list[Runs]) -> None:
+        """The next request: the first token of each piece, ascending from at most 0, and the piece's runs.
+
+        Tokens after a piece's last run are the template's.
+        """
+        self._starts.append(starts)
+        self._runs.append(runs)
 
     def part_of(self, request: int, position: int) -> str:
         """The part of token `position` of request `request`, both from 0."""
-        start, stop = self._rows[request], self._rows[request + 1]
-        at = bisect_right(self._ends, position, start, stop)
-        return PARTS[self._codes[min(at, stop - 1)]]
+        starts = self._starts[request]
+        piece = max(bisect_right(starts, position) - 1, 0)
+        ends, codes = self._runs[request][piece]
+        at = bisect_right(ends, position - starts[piece])
+        return PARTS[codes[at] if at < len(codes) else TEMPLATE]
 
 
-def runs_of(spans: Sequence[Span], text: str, ends: Int64) -> list[tuple[int, int]]:
-    """The runs of one piece of text: (end in tokens, code), ascending to the piece's last token.
+def runs_of(spans: Sequence[Span], text: str, ends: Int64) -> Runs:
+    """The runs of one piece of text.
 
     Args:
         spans: in characters of `text`. ends: int64[n], where each of its tokens ends in UTF-8 bytes.
     """
-    runs: list[tuple[int, int]] = []
+    run_ends: list[int] = []
+    codes: list[int] = []
     for span in spans:
         start, end = span.start, span.end
         if not text.isascii():
             start, end = (len(text[:at].encode("utf-8")) for at in (start, end))
-        first = int(np.searchsorted(ends, start, side="right"))
-        last = min(int(np.searchsorted(ends, end, side="left")) + 1, len(ends))
-        runs += [(first, TEMPLATE), (last, span.code)]
-    return [*runs, (len(ends), TEMPLATE)]
+        run_ends += (
+            int(np.searchsorted(ends, start, side="right")),
+            min(int(np.searchsorted(ends, end, side="left")) + 1, len(ends)),
+        )
+        codes += (TEMPLATE, span.code)
+    return run_ends, codes

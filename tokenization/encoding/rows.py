@@ -7,6 +7,7 @@ Knows one request at a time, the encoder and the memory of pieces. Names and nam
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from kvtune.tokenization.encoding.answers import answer_text
 from kvtune.tokenization.encoding.buffer import TokenBuffer
 from kvtune.tokenization.encoding.check import Checked, CheckSample
 from kvtune.tokenization.encoding.media_ids import MediaIds
-from kvtune.tokenization.encoding.parts import TEMPLATE, USER, PromptParts, cut_spans, runs_of, spans_from
+from kvtune.tokenization.encoding.parts import ALL_USER, PromptParts, Runs, cut_spans, runs_of, spans_from
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, Prompt, PromptEncoder
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.tokenizers.pieces import BATCH_CHARS, Piece, PieceEncoder, joined
@@ -199,11 +200,11 @@ class RowEncoder:
         if row.checked is not None:
             row.checked.ids = ids
         self._count_double_bos(ids)
-        runs = self._runs(row, before, len(ids))
-        if row.media and self._encoder is not None:
-            ids, runs = self._with_media(row, ids, runs, before)
+        starts, runs = self._runs(row, before)
+        if row.media:
+            ids, starts = self._with_media(row, ids, starts)
         self.tokens.append(ids)
-        self.parts.add_row(runs)
+        self.parts.add_row(starts, runs)
         self._append_output(row, inner, separator)
 
     def _append_output(self, row: _Row, inner: UInt32, separator: UInt32) -> None:
@@ -222,39 +223,30 @@ class RowEncoder:
         if bos is not None and len(ids) > 1 and ids[0] == bos and ids[1] == bos:
             self.double_bos += 1
 
-    def _runs(self, row: _Row, before: int, length: int) -> list[tuple[int, int]]:
-        """The runs of tokens of one part: (end, code), ascending."""
-        if not row.has_parts or row.ids is not None or self._encoder is None:
-            return [(length, USER)]
-        vocabulary = self._encoder.vocabulary
-        gap = len(self._pieces.separator_ids) if self._pieces is not None else 0
-        runs: list[tuple[int, int]] = [(before, TEMPLATE)] if before else []
+    def _runs(self, row: _Row, before: int) -> tuple[array[int], list[Runs]]:
+        """Where each piece begins, in tokens, and its runs of tokens of one part."""
+        if not row.has_parts or not row.pieces or self._encoder is None or self._pieces is None:
+            return array("q", [0]), [ALL_USER]
+        gap = len(self._pieces.separator_ids)
+        starts = array("q")
+        runs: list[Runs] = []
         at = before
         for piece in row.pieces:
-            if isinstance(piece.notes, list):  # characters so far
-                piece.notes = tuple(
-                    runs_of(piece.notes, piece.text, vocabulary.token_ends(piece.text, piece.resolve()))
-                )
-            runs += [(at + end, code) for end, code in piece.notes]
-            at += len(piece.resolve())
-            at += gap
-            runs.append((at, TEMPLATE))
-        return [(min(end, length), code) for end, code in runs]
+            ids = piece.resolve()
+            if isinstance(piece.notes, list):  # in characters so far
+                ends = self._encoder.vocabulary.token_ends(piece.text, ids)
+                piece.notes = runs_of(piece.notes, piece.text, ends)
+            starts.append(at)
+            runs.append(piece.notes)
+            at += len(ids) + gap
+        return starts, runs
 
-    def _with_media(
-        self, row: _Row, ids: UInt32, runs: list[tuple[int, int]], before: int
-    ) -> tuple[UInt32, list[tuple[int, int]]]:
-        """The prompt with its items as ids, and its runs moved by what was put in."""
-        encoder = self._encoder
-        if encoder is None:
-            return ids, runs
+    def _with_media(self, row: _Row, ids: UInt32, starts: array[int]) -> tuple[UInt32, array[int]]:
+        """The prompt with its items as ids, and where its pieces begin then."""
+        if self._encoder is None:
+            return ids, starts
         if self._media is None:
-            self._media = MediaIds(encoder.vocabulary.size)
-        gap = len(self._pieces.separator_ids) if self._pieces is not None else 0
-        starts = [before]
-        for piece in row.pieces:
-            starts.append(starts[-1] + len(piece.resolve()) + gap)
+            self._media = MediaIds(self._encoder.vocabulary.size)
         anchors = [starts[min(number, len(starts) - 1)] for number in row.anchors]
-        placed, inserted = self._media.place(ids, row.media, encoder.media_token_ids, anchors)
-        moved = [(end + sum(position < end for position in inserted), code) for end, code in runs]
-        return placed, moved
+        placed, inserted = self._media.place(ids, row.media, self._encoder.media_token_ids, anchors)
+        return placed, array("q", [at + sum(position <= at for position in inserted) for at in starts])

@@ -30,11 +30,14 @@ class ToolSets:
         self._keep = keep
         self._known: dict[bytes, ToolSet] = {}
         self._bytes = 0
+        self._last: tuple[Any, ToolSet | None] = (None, None)
 
     def of(self, tools: list[dict[str, Any]] | None) -> ToolSet | None:
         """The set of a request; None where it has no tools (an empty list counts as none)."""
         if not tools:
             return None
+        if self._last[0] is tools:  # the same request, asked again
+            return self._last[1]
         key = msgspec.json.encode(tools)
         known = self._known.get(key)
         if known is None:
@@ -44,6 +47,7 @@ class ToolSets:
                 self._known.clear()
                 self._bytes = len(key)
             self._known[key] = known
+        self._last = (tools, known)
         for tool in known.tools:
             self._keep(tool)
         return known

@@ -23,7 +23,7 @@ from kvtune.tokenization.tokenizers.line_cuts import lines_of
 from kvtune.tokenization.tokenizers.vocabulary import Vocabulary
 from kvtune.tokenization.trace import UInt32
 
-BATCH_CHARS = 1 << 19
+BATCH_CHARS = 1 << 18
 """Unknown characters that make a batch: enough for all workers, little enough to overlap with rendering."""
 
 MEMORY_BYTES = 1 << 28
