@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kvtune.tokenization.capture.writer import CaptureCounts
 
 CAPTURE = "Capture"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MIB = 1 << 20
 
 To = Annotated[str, option("--to", "URL", "The server, without /v1: http://127.0.0.1:8000.", CAPTURE)]
@@ -87,7 +86,7 @@ def summary(counts: CaptureCounts, output: str) -> list[str]:
 
 
 async def _run(settings: CaptureSettings, *, quiet: bool) -> CaptureCounts:
-    from kvtune.tokenization.capture.serve import serve
+    from kvtune.tokenization.capture.serve import is_loopback, serve
 
     stop, cut = asyncio.Event(), asyncio.Event()
 
@@ -104,7 +103,7 @@ async def _run(settings: CaptureSettings, *, quiet: bool) -> CaptureCounts:
 
     def ready(url: str) -> None:
         _say(f"{url} -> {settings.target}, recording to {settings.output}; Ctrl-C ends")
-        if settings.host not in _LOOPBACK and not quiet:
+        if not is_loopback(settings.host) and not quiet:
             _say(f"listening on {settings.host}: whoever reaches it can use the server and is recorded")
 
     def warn(text: str) -> None:

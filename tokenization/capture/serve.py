@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
@@ -70,7 +71,7 @@ async def serve(
     target = _target(settings.target)
     listener = _listen(settings.host, settings.port)
     url = _url_of(listener)
-    if (target.host, target.port) == (url.host, url.port):
+    if target.port == url.port and (target.host == url.host or _meet_on_loopback(target.host, url.host)):
         listener.close()
         raise UnusableInputError(
             "the capture would send to itself",
@@ -107,9 +108,24 @@ async def serve(
             await asyncio.sleep(_POLL_S)
     finally:
         await runner.cleanup()
+        while proxy.under_way:  # cancelled now; each hands over what it has before it ends
+            await asyncio.sleep(_POLL_S)
         await proxy.close()
         counts = await asyncio.to_thread(writer.close)
     return counts
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether only this machine can be meant."""
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _meet_on_loopback(target: str | None, listening: str | None) -> bool:
+    everywhere = ip_address(listening or "").is_unspecified
+    return is_loopback(target) and (everywhere or is_loopback(listening))
 
 
 class _ClassesOnly(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import threading
 
 import aiohttp
@@ -12,6 +13,7 @@ import openai
 import pytest
 
 from kvtune.tokenization.capture import writer
+from kvtune.tokenization.capture.serve import CaptureSettings, serve
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.reading import read_trace
 
@@ -394,6 +396,20 @@ def test_a_target_that_cannot_be_used(tmp_path, running_capture, target, found):
 
     with pytest.raises(UnusableInputError, match=found):
         asyncio.run(scenario())
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_a_capture_is_not_sent_to_itself(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def scenario(host):
+        settings = CaptureSettings("127.0.0.1", port, f"http://{host}:{port}", tmp_path / "t.jsonl")
+        await serve(settings, stop=asyncio.Event(), cut=asyncio.Event(), ready=print, warn=print)
+
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(UnusableInputError, match="itself"):
+            asyncio.run(scenario(host))
     assert not (tmp_path / "t.jsonl").exists()
 
 
