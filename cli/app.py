@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 from kvtune import __version__
-from kvtune.cli import analyze, anonymize, capture, compare, conform, report
+from kvtune.cli import analyze, anonymize, capture, compare, conform, formats, report, resolve
 from kvtune.cli.help import PlainHelpGroup
 from kvtune.cli.options import Version
 from kvtune.cli.settings import SettingsCommand
@@ -39,11 +39,13 @@ def _root(version: Version = False) -> None:
 
 _COMMANDS = (
     analyze.analyze,
+    resolve.resolve,
     report.report,
     compare.compare,
     conform.conform,
     anonymize.anonymize,
     capture.capture,
+    formats.formats,
 )
 for _command in _COMMANDS:
     app.command(cls=SettingsCommand)(_command)
