@@ -93,13 +93,19 @@ def serve_flags(engine: EngineOptions) -> ServeFlags:
 
 
 def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> SizeSources:
-    """Everything that says something about sizes, read. The model's own config counts where no other is given.
+    """Everything that says something about sizes, read. The model's own config counts where no groups are stated: a
+    log and a metrics page give sizes, the config says which kind of group has which.
 
     Raises: as `server_of`.
     """
     config = Path(sizes.model_config) if sizes.model_config else None
-    if config is None and model is not None and not (sizes.groups or sizes.startup_log or sizes.metrics):
-        config = find_model(model) / "config.json"
+    measured = sizes.startup_log or sizes.metrics
+    if config is None and model is not None and not sizes.groups:
+        beside = Path(model) / "config.json"
+        if beside.is_file():
+            config = beside
+        elif not measured:
+            config = find_model(model) / "config.json"
     return SizeSources(
         flags=flags,
         groups=parse_groups(sizes.groups) if sizes.groups else None,

@@ -18,6 +18,7 @@ DOCUMENTS = {
     "kvtune.report/1": ("kvtune.analyzers.report", "Report"),
     "kvtune.compare/1": ("kvtune.analyzers.compare", "Comparison"),
     "kvtune.conform/1": ("kvtune.cli.documents", "Conformance"),
+    "kvtune.resolve/1": ("kvtune.analyzers.resolution", "Resolution"),
 }
 """Schema name of a document -> module and struct."""
 
