@@ -14,12 +14,13 @@ import numpy as np
 
 from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
 from kvtune.analyzers.bookkeeping.integrity import check_integrity
+from kvtune.analyzers.bookkeeping.roomy_pool import PoolTooSmallError
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler, make_scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.prefix_tree import PrefixPath
 from kvtune.analyzers.profiles import profile_for
-from kvtune.analyzers.resolver import ResolvedSizes
+from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 from kvtune.tokenization.trace import Float64, Int64
 
 Arrivals = Literal["sequential", "trace"]
@@ -90,7 +91,18 @@ def replay(
         EngineRefusal: the engine would not start with this configuration.
         UnknownReleaseError: for a release without a match unit.
     """
-    scheduler = make_scheduler(config, profile_for(config.version).profile)
+    profile = profile_for(config.version).profile
+    sizes = resolve_sizes(config, profile)
+    if not check:
+        # A pool that never runs out needs no block identities; one that does shows it early.
+        try:
+            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, check)
+        except PoolTooSmallError:
+            pass
+    return _replay(make_scheduler(config, profile, sizes), inputs, check)
+
+
+def _replay(scheduler: Scheduler, inputs: ReplayInput, check: bool) -> ReplayResult:
     lookahead = scheduler.sizes.hash_lookahead_tokens
     sequences = [
         Sequence(index, path, prompt, output, lookahead=lookahead)
@@ -147,6 +159,7 @@ class _SequentialRun:
         """The request waits alone before an empty pool and does not fit."""
         coordinator = self.scheduler.coordinator
         self.scheduler.waiting.remove(sequence)
+        coordinator.prepare(sequence)
         needed = coordinator.blocks_for(
             sequence, coordinator.no_hit, sequence.num_prompt_tokens + sequence.max_output_tokens
         )

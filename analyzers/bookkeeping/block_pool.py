@@ -26,13 +26,14 @@ class Block:
 
     Attributes:
         key: the prefix that it is found by (its primary key), or None. key_tokens: that prefix's length.
-        aliases: further keys, or None. home: the index that holds the keys.
+        aliases: further keys, or None. home: the index that holds the keys. weight: ids that it stands for.
     """
 
-    __slots__ = ("aliases", "block_id", "home", "key", "key_tokens", "ref_count")
+    __slots__ = ("aliases", "block_id", "home", "key", "key_tokens", "ref_count", "weight")
 
-    def __init__(self, block_id: int) -> None:
+    def __init__(self, block_id: int, weight: int = 1) -> None:
         self.block_id = block_id
+        self.weight = weight
         self.ref_count = 0
         self.key: int | None = None
         self.key_tokens = 0
@@ -73,7 +74,12 @@ class BlockPool:
         self.new_blocks = 0
         self.evicted_blocks = 0
 
-    def allocate(self, count: int) -> list[Block]:
+    @staticmethod
+    def lanes(members: int) -> int:
+        """Blocks that are told apart in a run of `members` like groups."""
+        return members
+
+    def allocate(self, count: int, weight: int = 1) -> list[Block]:
         """The next `count` free blocks, each with one reference. The caller has checked `num_free`."""
         if count > self.num_free:
             raise RuntimeError(f"{count} blocks asked of a pool with {self.num_free} free ones")

@@ -6,44 +6,61 @@ and before 0.32 `sched/scheduler: _mamba_block_aligned_split` and `single_type_k
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kvtune.analyzers.profiles import ReleaseProfile
 
 
-class CheckpointRules:
-    """Positions of reusable states, each on a grid of tokens, under one release and drafter."""
+@dataclass(frozen=True)
+class Boundary:
+    """A rule that gives the last position on a grid: leave some tokens over, floor, go some grid steps back.
 
-    __slots__ = ("_drop", "_drops_tail", "_leaves_last", "_lookahead", "_tail_drop")
+    Attributes:
+        leave: tokens to leave over first. steps: grid steps to go back after flooring.
+    """
+
+    leave: int
+    steps: int
+
+    def of(self, num_tokens: int, grid: int) -> int:
+        """The position for `num_tokens` on multiples of `grid`; 0 if there is none."""
+        position = ((num_tokens - self.leave) // grid - self.steps) * grid
+        return position if position > 0 else 0
+
+
+class CheckpointRules:
+    """Positions of reusable states under one release and drafter.
+
+    Attributes:
+        last_block: the last block boundary that can be resumed at: no chunk runs past it without ending there.
+        tail: the prompt's last unit boundary that can be resumed at, where a chunk ends.
+        exported: the position whose state a backend exports from the chunk that ends at a length.
+    """
+
+    __slots__ = ("_by_group", "_lowered", "_plain", "exported", "last_block", "tail")
 
     def __init__(self, profile: ReleaseProfile, *, drop: bool, lookahead: int) -> None:
-        self._leaves_last = profile.boundaries_leave_last_token
-        self._drop = drop
-        self._drops_tail = drop and profile.dropped_tail_is_one_lower
-        self._tail_drop = profile.mamba_tail_drop
-        self._lookahead = max(1, lookahead)
+        # A block drop leaves tokens to compute anyway; without it at least the last one is left, and the tokens
+        # that the hash looks ahead.
+        over = max(1, lookahead)
+        self._plain = Boundary(over if profile.boundaries_leave_last_token else 0, 0)
+        self._lowered = Boundary(0, 1)
+        self._by_group = profile.mamba_tail_drop == "group"
+        self.last_block = self._lowered if drop else self._plain
+        self.tail = self._lowered if drop and profile.dropped_tail_is_one_lower else self._plain
+        self.exported = self.last_block
+        if not profile.boundaries_leave_last_token:
+            self.exported = Boundary(1, 1 if drop else 0)
+        if profile.mamba_tail_drop == "never":
+            self._lowered = self._plain
+        elif profile.mamba_tail_drop == "engine" and not drop:
+            self._lowered = self._plain
 
-    def last_block(self, num_tokens: int, block_size: int) -> int:
-        """The last block boundary that can be resumed at: no chunk runs past it without ending there."""
-        return self._last(num_tokens, block_size, self._drop)
-
-    def tail(self, num_prompt_tokens: int, unit: int) -> int:
-        """The prompt's last unit boundary that can be resumed at, where a chunk ends."""
-        return self._last(num_prompt_tokens, unit, self._drops_tail)
-
-    def keyed_tail(self, num_prompt_tokens: int, unit: int, group_drops: bool) -> int:
-        """The chunk end that is keyed as the prompt tail. It is `tail`, but for drafters in older releases."""
-        drop = {"engine": self._drop, "group": group_drops, "never": False}[self._tail_drop]
-        return self._last(num_prompt_tokens, unit, drop)
-
-    def exported(self, num_tokens: int, grid: int) -> int:
-        """The position whose state a backend exports from the chunk that ends at `num_tokens`."""
-        if self._leaves_last:
-            return self._last(num_tokens, grid, self._drop)
-        return max((num_tokens - 1) // grid * grid - (grid if self._drop else 0), 0)
-
-    def _last(self, num_tokens: int, grid: int, drop: bool) -> int:
-        if drop:
-            return max(num_tokens // grid * grid - grid, 0)
-        return max((num_tokens - (self._lookahead if self._leaves_last else 0)) // grid * grid, 0)
+    def keyed_tail(self, group_drops: bool) -> Boundary:
+        """The chunk end that a group keys as the prompt tail. It is `tail`, but for drafters in older releases."""
+        if self._by_group:
+            return self._lowered if group_drops else self._plain
+        return self._lowered
 
 
 def can_export(

@@ -21,9 +21,8 @@ class ChunkSplitter:
         self._profile = profile
         self._block = sizes.min_block_size
         self._unit = sizes.hash_block_size
-        self._rules = CheckpointRules(
-            profile, drop=sizes.eagle_block_drop, lookahead=sizes.hash_lookahead_tokens
-        )
+        rules = CheckpointRules(profile, drop=sizes.eagle_block_drop, lookahead=sizes.hash_lookahead_tokens)
+        self._last_block, self._tail, self._exported = rules.last_block, rules.tail, rules.exported
         self._has_tail = sizes.partial_hits and sizes.hash_block_size < sizes.scheduler_block_size
         self._junction_inside = sizes.junction_checkpoint and self._has_tail
         mambas = [group for group in config.expanded() if group.kind == "mamba"]
@@ -37,23 +36,17 @@ class ChunkSplitter:
 
     def clip(self, sequence: Sequence, start: int, num_new_tokens: int) -> int:
         """How many of the offered tokens to schedule from `start`; 0 if the budget does not reach a boundary."""
-        prefill_end = sequence.prefill_end
+        prompt, known = sequence.num_prompt_tokens, sequence.num_tokens
+        prefill_end = prompt if prompt >= known else known - 1
         if start >= prefill_end:
             return num_new_tokens
-        block, rules, profile = self._block, self._rules, self._profile
+        block, profile = self._block, self._profile
         end = start + num_new_tokens
-        last_block = rules.last_block(sequence.num_tokens, block)
+        last_block = self._last_block.of(known, block)
         exports = (
             self._export_alignment is not None
             and end >= prefill_end
-            and can_export(
-                start,
-                end,
-                rules.exported(prefill_end, self._export_grid),
-                self._unit,
-                block,
-                self._export_alignment,
-            )
+            and self._exports(start, end, prefill_end)
         )
         if exports:
             last_block = 0
@@ -69,13 +62,18 @@ class ChunkSplitter:
         if start < last_block < stop:
             stop = last_block
         if self._has_tail and not exports:
-            tail = rules.tail(sequence.num_prompt_tokens, self._unit)
-            if last_block < tail < sequence.num_prompt_tokens and start < tail < stop:
+            tail = self._tail.of(prompt, self._unit)
+            if last_block < tail < prompt and start < tail < stop:
                 stop = tail
         junction = sequence.junction
         if start < junction < end:
-            if not (self._junction_inside and junction <= sequence.num_prompt_tokens):
+            if not (self._junction_inside and junction <= prompt):
                 junction = start + (junction - start) // block * block
             if start < junction < stop:
                 stop = junction
-        return max(stop - start, 0)
+        return stop - start if stop > start else 0
+
+    def _exports(self, start: int, end: int, prefill_end: int) -> bool:
+        """Whether the chunk that ends the prefill hands its state out, so that it need not be split for it."""
+        position = self._exported.of(prefill_end, self._export_grid)
+        return can_export(start, end, position, self._unit, self._block, self._export_alignment)

@@ -20,6 +20,7 @@ from kvtune.analyzers.bookkeeping.mamba import MambaAlignManager
 from kvtune.analyzers.bookkeeping.mamba_plain import MambaPlainManager
 from kvtune.analyzers.bookkeeping.manager import AttentionManager, Copy, ManagerContext
 from kvtune.analyzers.bookkeeping.retention import replay_boundaries
+from kvtune.analyzers.bookkeeping.roomy_pool import RoomyPool
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.sliding_window import ChunkedLocalManager, SlidingWindowManager
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
@@ -34,13 +35,15 @@ class Coordinator:
     """The cache side of one engine.
 
     Attributes:
-        pool: shared by all groups. managers: one per group, or per run of like `align` groups.
+        pool: shared by all groups; a `RoomyPool` if asked for. managers: one per group, or per run of like `align` groups.
         lookup: None while prefix caching is off.
     """
 
-    def __init__(self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes) -> None:
+    def __init__(
+        self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes, *, roomy: bool = False
+    ) -> None:
         self.sizes = sizes
-        self.pool = BlockPool(config.num_blocks)
+        self.pool = RoomyPool(config.num_blocks) if roomy else BlockPool(config.num_blocks)
         self.max_model_len = config.max_model_len or UNBOUNDED_LENGTH
         self._caching = config.enable_prefix_caching
         self._slot_lookahead = sizes.slot_lookahead_tokens
@@ -81,8 +84,20 @@ class Coordinator:
             if manager.group.cacheable or not profile.uncacheable_groups
         ]
         self._mambas = [
-            manager for manager in self.managers if isinstance(manager, MambaAlignManager | MambaPlainManager)
+            (place, manager)
+            for place, manager in self._numbered
+            if isinstance(manager, MambaAlignManager | MambaPlainManager)
         ]
+        self._exporting = [
+            (place, manager)
+            for place, manager in self._numbered
+            if isinstance(manager, MambaAlignManager) and manager.group.export_alignment is not None
+        ]
+        # A running state, a copy, an export, a partly filled block and drafts' scratch come on top of whole blocks.
+        self._blocks_per_token = sum(manager.members / manager.block_size for manager in self.managers)
+        self._blocks_besides = sum(manager.members for manager in self.managers) * (
+            5 + sizes.speculative_blocks
+        )
         self._floors_to = 1 if len(groups) == 1 or sizes.partial_hits else sizes.scheduler_block_size
         self._unitary = len(groups) == 1
         self._moves_boundary = bool(sizes.dropping_groups) and profile.drop_moves_replay_boundary
@@ -91,8 +106,9 @@ class Coordinator:
 
     def begin_step(self) -> None:
         """A new step starts: states keyed in the last one exist now."""
-        for manager in self._mambas:
-            manager.begin_step()
+        for _, manager in self._mambas:
+            if manager.written:
+                manager.written.clear()
 
     def find(self, sequence: Sequence) -> Hit:
         """The hit of a request that is about to be admitted."""
@@ -104,46 +120,59 @@ class Coordinator:
         """Free blocks that a waiting request takes up to `num_tokens`, if nothing is recycled on the way."""
         tokens = min(num_tokens, self.max_model_len)
         start = min(hit.tokens, self.max_model_len)
-        end = sequence.prefill_end if self._knows_prefill_end else 0
-        if not sequence.states:
-            sequence.states = [manager.new_state() for manager in self.managers]
-        needed = 0
-        for place, manager in self._numbered:
-            state = sequence.states[place]
-            needed += manager.blocks_needed(state, tokens, tokens, hit.blocks[place], start, end, True)
-        return needed
+        return self._count(sequence, hit, tokens, tokens, start, True)
 
     def admit(self, sequence: Sequence, hit: Hit, num_new_tokens: int, *, others_run: bool) -> bool:
         """Give a waiting request its hit and the slots of its first chunk; False if that does not fit now."""
+        if hit.tokens:
+            for place, manager in self._mambas:
+                if manager.waits_for(hit.blocks[place]):
+                    return False
+        self.prepare(sequence)
         watermark = self._watermark if others_run else 0
-        if self.blocks_for(sequence, hit, sequence.num_tokens) + watermark > self.pool.num_free:
+        # The bound saves counting in a roomy pool.
+        at_most = sequence.num_tokens * self._blocks_per_token + self._blocks_besides
+        if self.pool.num_free < watermark + at_most and (
+            self.blocks_for(sequence, hit, sequence.num_tokens) + watermark > self.pool.num_free
+        ):
             return False
         return self._allocate(sequence, hit, num_new_tokens, watermark)
+
+    def prepare(self, sequence: Sequence) -> None:
+        """Give a waiting request its empty state in every group."""
+        if not sequence.states:
+            sequence.states = [manager.new_state() for manager in self.managers]
+            sequence.boundaries = replay_boundaries(
+                sequence.num_prompt_tokens, self.sizes.scheduler_block_size, self._moves_boundary
+            )
 
     def extend(self, sequence: Sequence, num_new_tokens: int) -> bool:
         """Give a running request the slots of its next chunk; False if they do not fit now."""
         computed = min(sequence.num_computed_tokens, self.max_model_len)
         processed = computed - sequence.num_in_flight_tokens
-        for place, manager in self._recycling:
-            manager.release_skipped(sequence.states[place], processed if processed > 0 else 0)
+        if processed > 0:
+            for place, manager in self._recycling:
+                manager.release_skipped(sequence.states[place], processed)
         return self._allocate(sequence, self.no_hit, num_new_tokens, 0)
 
     def _allocate(self, sequence: Sequence, hit: Hit, num_new_tokens: int, watermark: int) -> bool:
-        states, blocks = sequence.states, hit.blocks
+        states, pool, max_len = sequence.states, self.pool, self.max_model_len
         start = sequence.num_computed_tokens + hit.tokens
-        main = min(start, self.max_model_len) + num_new_tokens
-        slots = min(main + self._slot_lookahead, self.max_model_len)
-        end = sequence.prefill_end if self._knows_prefill_end else 0
-        needed = watermark
-        for place, manager in self._numbered:
-            needed += manager.blocks_needed(states[place], slots, main, blocks[place], start, end, False)
-        if needed > self.pool.num_free:
+        main = (start if start < max_len else max_len) + num_new_tokens
+        slots = main + self._slot_lookahead
+        if slots > max_len:
+            slots = max_len
+        for place, manager in self._exporting:
+            end = sequence.prefill_end if self._knows_prefill_end else 0
+            manager.plan_export(states[place], start, main, end)
+        if pool.num_free < watermark + slots * self._blocks_per_token + self._blocks_besides and (
+            self._count(sequence, hit, slots, main, start, False) + watermark > pool.num_free
+        ):
             return False
-        pool = self.pool
         evicted, handed_out = pool.evicted_blocks, pool.new_blocks
         if hit.tokens:
             for place, manager in self._numbered:
-                manager.adopt(states[place], blocks[place], hit.tokens)
+                manager.adopt(states[place], hit.blocks[place], hit.tokens)
         for place, manager in self._numbered:
             state = states[place]
             if state.partial is not None:
@@ -152,14 +181,21 @@ class Coordinator:
         sequence.num_evicted_blocks += pool.evicted_blocks - evicted
         sequence.num_new_blocks += pool.new_blocks - handed_out
         if self._caching:
-            self.register(sequence, min(main, sequence.num_tokens))
+            self.register(sequence, main if main < sequence.num_tokens else sequence.num_tokens)
         return True
+
+    def _count(self, sequence: Sequence, hit: Hit, slots: int, main: int, start: int, admission: bool) -> int:
+        """The exact number of free blocks, those of the hit that are free included."""
+        end = sequence.prefill_end if self._knows_prefill_end else 0
+        needed = 0
+        for place, manager in self._numbered:
+            state = sequence.states[place]
+            needed += manager.blocks_needed(state, slots, main, hit.blocks[place], start, end, admission)
+        return needed
 
     def register(self, sequence: Sequence, num_tokens: int) -> None:
         """Key what `num_tokens` computed or scheduled tokens fill, in every group. Only with prefix caching."""
-        boundaries = replay_boundaries(
-            sequence.num_prompt_tokens, self.sizes.scheduler_block_size, self._moves_boundary
-        )
+        boundaries = sequence.boundaries
         states = sequence.states
         if self._unitary:
             for place, manager in self._registering:
@@ -191,13 +227,16 @@ class Coordinator:
 
     def free_copy_ends(self, copies: Seq[Copy]) -> None:
         """Drop the references that kept both ends of the copies alive."""
-        ends: list[Block] = [block for pair in copies for block in pair]
-        self.pool.free(ends)
+        self.pool.free([block for pair in copies for block in pair])
 
     @property
     def num_keys(self) -> int:
         """Keys in all groups' indexes."""
-        return sum(len(index.blocks) for manager in self.managers for index in manager.indexes)
+        return sum(
+            len(index.blocks) * manager.members // len(manager.indexes)
+            for manager in self.managers
+            for index in manager.indexes
+        )
 
 
 def _spread_over_like_groups(groups: tuple[KVCacheGroup, ...], sizes: ResolvedSizes) -> frozenset[int]:

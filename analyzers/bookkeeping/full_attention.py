@@ -15,19 +15,22 @@ class FullAttentionManager(AttentionManager):
     """Keys are dense: retention does not apply."""
 
     def register(self, sequence: Sequence, state: TableState, num_tokens: int, boundaries: Seq[int]) -> None:
-        super().register(sequence, state, num_tokens, boundaries)
-        unit = self.context.unit
+        block_size, unit = self.block_size, self.context.unit
+        if num_tokens // block_size > state.cached:
+            super().register(sequence, state, num_tokens, boundaries)
         # Only hashes that look several tokens ahead can move the tail once it is keyed: they appear later.
-        if self.block_size == unit or (state.tail_keyed and sequence.lookahead <= 1):
+        if block_size == unit or (state.tail_keyed and sequence.lookahead <= 1):
             return
         # A resend reads at most all but the last token; a dropping group reads the whole prompt before it drops.
         readable = sequence.num_prompt_tokens
         if self.context.profile.full_tail_leaves_last_token and not self.drops:
             readable -= 1
-        tail = min(readable // unit * unit, sequence.num_hashed_tokens(unit))
-        if tail == 0 or tail > num_tokens or tail % self.block_size == 0:
+        tail = readable - readable % unit
+        if sequence.lookahead:
+            tail = min(tail, sequence.num_hashed_tokens(unit))
+        if tail > num_tokens or tail % block_size == 0:
             return
-        position = tail // self.block_size
+        position = tail // block_size
         if position < len(state.table):
             block = state.table[position]
             if block is not None:

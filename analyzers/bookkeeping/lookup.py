@@ -156,8 +156,8 @@ class PrefixLookup:
         start = 0
         for place in places:
             manager = self._managers[place]
-            row = tuple(state[0] for state in found[start : start + manager.members] if state)
-            start += manager.members
+            row = tuple(state[0] for state in found[start : start + len(manager.indexes)] if state)
+            start += len(manager.indexes)
             if isinstance(manager, MambaAlignManager):
                 blocks[place] = row
             elif row:

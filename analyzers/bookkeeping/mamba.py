@@ -5,7 +5,7 @@
     next step: the running block is written on, so its key at 1936 moves to a fresh copy of it
 
 A run of K like groups does the same to K blocks at every moment, so one manager keeps K of them in a row: a row is
-the tuple of the members' blocks. Rows are few (the last state, the running one, drafts' scratch), so a table is a
+the tuple of the members' blocks, or one block for all of them while the pool is roomy (`lanes`). Rows are few (the last state, the running one, drafts' scratch), so a table is a
 dict of its rows and a length, and no cost grows with the prompt. Source: `single_type_kv_cache_manager:
 MambaManager`.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from kvtune.analyzers.bookkeeping.block_pool import UNLIMITED, Block
+from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.bookkeeping.checkpoint import can_export
 from kvtune.analyzers.bookkeeping.manager import Copy, ManagerContext
 from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
@@ -23,9 +23,6 @@ from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.layout import KVCacheGroup
 
 Row = tuple[Block, ...]
-
-NEXT_STEP = 2 * UNLIMITED
-"""More blocks than any pool has: the request has to wait for the next step."""
 
 
 class StateTable:
@@ -36,12 +33,13 @@ class StateTable:
         cached: leading positions that need no key any more.
         partial: (position, row) of a state that ends inside a block: a hit's, to be copied before it is written,
             or the request's own tail, whose key moves to a copy.
-        last_position: where the state of the step before stands. retired: positions already released.
+        last_position: where the state of the step before stands.
+        tail: the chunk end that is keyed as the prompt tail; -1 until it is asked for.
         allocated: blocks were allocated since admission. export: (token position, table position) of the state
             that the current chunk exports.
     """
 
-    __slots__ = ("allocated", "cached", "export", "last_position", "length", "partial", "retired", "rows")
+    __slots__ = ("allocated", "cached", "export", "last_position", "length", "partial", "rows", "tail")
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -49,7 +47,7 @@ class StateTable:
         self.cached = 0
         self.partial: tuple[int, Row] | None = None
         self.last_position = -1
-        self.retired = 0
+        self.tail = -1
         self.allocated = False
         self.export: tuple[int, int] | None = None
 
@@ -74,10 +72,18 @@ class MambaAlignManager:
         self.group = group
         self.place = place
         self.members = members
+        self.lanes = context.pool.lanes(members)
+        self.weight = members // self.lanes
         self.block_size = block_size
         self.drops = drops
-        self.indexes = [PrefixIndex(place + member, lookahead=context.lookahead) for member in range(members)]
+        # Lookups from the right ask the first member by position, the others by key.
+        self.indexes = [
+            PrefixIndex(place + lane, except_multiples_of=None if lane else 0, lookahead=context.lookahead)
+            for lane in range(self.lanes)
+        ]
         self.speculative_blocks = context.speculative_blocks
+        self.unit = context.unit
+        self.tail_rule = context.checkpoints.keyed_tail(drops)
         self.written: set[int] = set()
         self.copies: list[tuple[Row, Row]] = []
         profile = context.profile
@@ -87,6 +93,27 @@ class MambaAlignManager:
 
     def new_state(self) -> StateTable:
         return StateTable()
+
+    def waits_for(self, hit: Row) -> bool:
+        """Whether a hit's state is only written in this very step, so that the request has to wait for the next."""
+        written = self.written
+        return bool(written) and any(block.key in written for block in hit)
+
+    def plan_export(self, state: StateTable, start: int, end: int, prefill_end: int) -> None:
+        """Settle which state the chunk [start, end) exports."""
+        state.export = self._export(state, start, end, prefill_end)
+
+    def _export(self, state: StateTable, start: int, end: int, prefill_end: int) -> tuple[int, int] | None:
+        context = self.context
+        place = -(-end // self.block_size) - 2
+        if place < 0 or (end < prefill_end and context.profile.export_only_at_prefill_end):
+            return None
+        position = context.checkpoints.exported.of(end, self.export_grid)
+        if not can_export(start, end, position, context.unit, self.block_size, self.group.export_alignment):
+            return None
+        if place in state.rows and not (state.allocated and place >= state.length - self.speculative_blocks):
+            return None  # a state stands where the exported one would be written
+        return position, place
 
     def blocks_needed(
         self,
@@ -100,55 +127,33 @@ class MambaAlignManager:
     ) -> int:
         """Free blocks that a step up to `main_tokens` takes in all members; drafts have no state of their own."""
         block_size = self.block_size
+        needed = -(-main_tokens // block_size) + self.speculative_blocks - state.length
+        partial = state.partial is not None
         evictable = 0
-        hit_length = 0
         if hit:
-            hit_length = -(-start // block_size)
-            written = self.written
+            needed -= -(-start // block_size)
+            partial = partial or start % block_size != 0
             for block in hit:
-                if block.key in written:
-                    return NEXT_STEP
                 if not block.ref_count:
-                    evictable += 1
-        needed = -(-main_tokens // block_size) + self.speculative_blocks - hit_length - state.length
-        partial = state.partial is not None or (hit_length > 0 and start % block_size != 0)
+                    evictable += block.weight
         if partial:
             needed = max(needed, 0) + 1
-        export = 0
-        if self.group.export_alignment is not None:
-            export = self._plan_export(state, start, main_tokens, prefill_end, admission)
         if needed > 0:
-            needed = self._capped(state, needed, partial, export)
+            export = state.export
+            if admission and self.group.export_alignment is not None:
+                export = self._export(state, start, main_tokens, prefill_end)
+            needed = self._bounded(state, needed, partial, export is not None)
         return needed * self.members + evictable  # negative where drafts had blocks allocated ahead
 
-    def _capped(self, state: StateTable, needed: int, partial: bool, export: int) -> int:
+    def _bounded(self, state: StateTable, needed: int, partial: bool, export: bool) -> int:
         """What `needed` really takes: states passed over inside a chunk are never allocated."""
         rule = self.context.profile.state_estimate
-        cap = 1 + partial + export
+        bound = 1 + partial + export
         if not state.allocated or (export and rule == "export_adds_drafts"):
-            cap += self.speculative_blocks
+            bound += self.speculative_blocks
         if rule == "flat":
-            return needed if export and state.allocated else cap
-        return min(needed, cap)
-
-    def _plan_export(self, state: StateTable, start: int, end: int, prefill_end: int, admission: bool) -> int:
-        """1 if this chunk exports a state; outside an admission check that is also remembered."""
-        context = self.context
-        position = context.checkpoints.exported(end, self.export_grid)
-        place = -(-end // self.block_size) - 2
-        exports = (
-            position > 0
-            and place >= 0
-            and (end >= prefill_end or not context.profile.export_only_at_prefill_end)
-            and can_export(start, end, position, context.unit, self.block_size, self.group.export_alignment)
-            and (
-                place not in state.rows
-                or (state.allocated and place >= state.length - self.speculative_blocks)
-            )
-        )
-        if not admission:
-            state.export = (position, place) if exports else None
-        return int(exports)
+            return needed if export and state.allocated else bound
+        return min(needed, bound)
 
     def adopt(self, state: StateTable, hit: Row, num_hit_tokens: int) -> None:
         """Take the state of a hit: only the last one counts."""
@@ -166,26 +171,24 @@ class MambaAlignManager:
         """Release states that the request has moved past."""
         rows, last = state.rows, state.last_position
         passed = min((processed_tokens - 1) // self.block_size, state.length)
-        freed: list[Row] = []
-        if passed > state.retired:
-            stale = sorted(
-                (position for position in rows if state.retired <= position < passed), reverse=True
-            )
-            if self.context.profile.state_release_skips_gaps:
-                state.retired = passed
-            else:
-                stale = [position for nth, position in enumerate(stale) if position == passed - 1 - nth]
-            freed = [rows.pop(position) for position in stale]
-        # The state of the step before the last was copied on already; gaps may keep it out of the range above.
+        stale = [position for position in rows if position < passed]
+        if len(stale) > 1:
+            stale.sort(reverse=True)
+        if stale and not self.context.profile.state_release_skips_gaps:
+            stale = [position for nth, position in enumerate(stale) if position == passed - 1 - nth]
+        freed = [rows.pop(position) for position in stale]
+        # The state of the step before the last was copied on already, wherever it stands.
         late = None
         if 0 <= last < -(-processed_tokens // self.block_size) - 1:
             late = rows.pop(last, None)
+        if not freed and late is None:
+            return
         free = self.pool.free
-        for member in range(self.members):
+        for lane in range(self.lanes):
             if freed:
-                free([row[member] for row in freed])
+                free([row[lane] for row in freed])
             if late is not None:
-                free((late[member],))
+                free((late[lane],))
 
     def allocate(self, state: StateTable, num_tokens: int, main_tokens: int) -> Seq[Block]:
         """Give the request a block for its running state; returns the new blocks, member by member."""
@@ -213,12 +216,8 @@ class MambaAlignManager:
                 rows[state.length] = rows.pop(position)
                 state.length += 1
         count = max(required - state.length, 0) + (partial is not None)
-        flat = self.pool.allocate(count * self.members)
-        fresh: list[Row] = (
-            [(block,) for block in flat]
-            if self.members == 1
-            else list(zip(*(flat[m * count : (m + 1) * count] for m in range(self.members)), strict=True))
-        )
+        flat = self.pool.allocate(count * self.lanes, self.weight)
+        fresh = [tuple(flat[nth::count]) for nth in range(count)]
         if partial is not None:
             state.partial = None
             self._copy(state, partial, fresh.pop(0))
@@ -246,11 +245,10 @@ class MambaAlignManager:
 
     def register(self, sequence: Sequence, state: StateTable, num_tokens: int, boundaries: Seq[int]) -> None:
         """Key the states that stand on block boundaries, and the one where the prompt can be resumed."""
-        context = self.context
-        hashed = sequence.num_tokens - sequence.lookahead
-        full = min(num_tokens, hashed - hashed % context.unit) // self.block_size
-        start = state.cached
+        start, full = state.cached, num_tokens // self.block_size
         crossed: list[int] = []
+        if start < full and sequence.lookahead:
+            full = min(num_tokens, sequence.num_hashed_tokens(self.unit)) // self.block_size
         if start < full:
             crossed = [position for position in state.rows if start <= position < full]
             if crossed:
@@ -305,7 +303,7 @@ class MambaAlignManager:
         rule = context.profile.export_kept
         if position == sequence.junction:
             return True
-        if rule != "retention_zero_any" and position == context.checkpoints.exported(
+        if rule != "retention_zero_any" and position == context.checkpoints.exported.of(
             sequence.num_prompt_tokens, self.export_grid
         ):
             return True
@@ -318,20 +316,18 @@ class MambaAlignManager:
 
     def _key_tail(self, sequence: Sequence, state: StateTable, num_tokens: int) -> int | None:
         """Key the running state if the chunk ended where the prompt, or a sharer at the junction, can resume."""
-        context = self.context
-        unit = context.unit
-        if num_tokens <= 0 or num_tokens % unit:
+        if num_tokens % self.unit or num_tokens <= 0:
             return None
-        profile = context.profile
-        if not profile.mamba_tail_on_block_boundary and num_tokens % self.block_size == 0:
-            return None
-        if num_tokens != context.checkpoints.keyed_tail(
-            sequence.num_prompt_tokens, unit, self.drops
-        ) and not (
-            context.junction_checkpoint
+        if state.tail < 0:
+            state.tail = self.tail_rule.of(sequence.num_prompt_tokens, self.unit)
+        if num_tokens != state.tail and not (
+            self.context.junction_checkpoint
             and num_tokens == sequence.junction
             and sequence.num_computed_tokens < num_tokens <= sequence.num_prompt_tokens
         ):
+            return None
+        profile = self.context.profile
+        if not profile.mamba_tail_on_block_boundary and num_tokens % self.block_size == 0:
             return None
         position = -(-num_tokens // self.block_size) - 1
         row = state.rows.get(position)
@@ -354,12 +350,8 @@ class MambaAlignManager:
     def release(self, state: StateTable) -> None:
         """Give everything back: member by member, each from its last state on."""
         held = [state.rows[position] for position in sorted(state.rows, reverse=True)]
-        for member in range(self.members):
-            self.pool.free([row[member] for row in held])
-
-    def begin_step(self) -> None:
-        if self.written:
-            self.written.clear()
+        for lane in range(self.lanes):
+            self.pool.free([row[lane] for row in held])
 
     def take_copies(self) -> list[Copy]:
         """The copies queued since the last call, member by member as the engine queues them."""
@@ -367,7 +359,7 @@ class MambaAlignManager:
         if not queued:
             return []
         self.copies = []
-        return [(source[m], target[m]) for m in range(self.members) for source, target in queued]
+        return [(source[lane], target[lane]) for lane in range(self.lanes) for source, target in queued]
 
     def tables(self, state: StateTable) -> list[list[int]]:
         """Block ids of each member's table; 0 is the null block."""

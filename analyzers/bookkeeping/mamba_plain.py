@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
-from kvtune.analyzers.bookkeeping.mamba import NEXT_STEP
 from kvtune.analyzers.bookkeeping.manager import AttentionManager, ManagerContext, TableState
 from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
 from kvtune.analyzers.bookkeeping.retention import keeps_state, with_junction
@@ -36,6 +35,11 @@ class MambaPlainManager(AttentionManager):
     def skipped_tokens(self, num_computed_tokens: int) -> int:
         return num_computed_tokens - 1
 
+    def waits_for(self, hit: Seq[Block | None]) -> bool:
+        """Whether a hit's state is only written in this very step."""
+        last = hit[-1] if hit else None
+        return last is not None and last.key in self.written
+
     def blocks_needed(
         self,
         state: TableState,
@@ -46,8 +50,6 @@ class MambaPlainManager(AttentionManager):
         prefill_end: int,
         admission: bool,
     ) -> int:
-        if hit and hit[-1] is not None and hit[-1].key in self.written:
-            return NEXT_STEP
         num_tokens += self.scratch_tokens
         return super().blocks_needed(state, num_tokens, main_tokens, hit, start, prefill_end, admission)
 
@@ -71,6 +73,3 @@ class MambaPlainManager(AttentionManager):
             for block in range(start, end)
             if keeps_state(block, self.block_size, interval, self.mask_grid, kept)
         ]
-
-    def begin_step(self) -> None:
-        self.written.clear()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kvtune.analyzers.bookkeeping.block_pool import Block, BlockPool
 from kvtune.analyzers.bookkeeping.checkpoint import CheckpointRules
 from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
+from kvtune.analyzers.bookkeeping.roomy_pool import RoomyPool
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.layout import KVCacheGroup
 from kvtune.analyzers.profiles import ReleaseProfile
@@ -33,7 +34,7 @@ class ManagerContext:
             get a state.
     """
 
-    pool: BlockPool
+    pool: BlockPool | RoomyPool
     profile: ReleaseProfile
     checkpoints: CheckpointRules
     caching: bool
@@ -187,8 +188,9 @@ class AttentionManager:
 
     def register(self, sequence: Sequence, state: TableState, num_tokens: int, boundaries: Seq[int]) -> None:
         """Key the blocks that `num_tokens` tokens fill."""
-        hashed = sequence.num_tokens - sequence.lookahead
-        full = min(num_tokens, hashed - hashed % self.context.unit) // self.block_size
+        if sequence.lookahead:
+            num_tokens = min(num_tokens, sequence.num_hashed_tokens(self.context.unit))
+        full = num_tokens // self.block_size
         start = max(state.cached, 0)
         if start < full:
             keys = sequence.block_keys(self.block_size, full)
@@ -210,9 +212,6 @@ class AttentionManager:
     def release(self, state: TableState) -> None:
         """Give everything back, the last block first."""
         self.pool.free(reversed(state.table))
-
-    def begin_step(self) -> None:
-        """A new step starts."""
 
     def take_copies(self) -> list[Copy]:
         """The copies queued since the last call."""

@@ -25,13 +25,13 @@ class PrefixIndex:
     Attributes:
         group: the expanded group's place. blocks: key -> its only block, or its blocks in keying order.
         positions: owner (as a key's high bits) -> ascending positions of its keys, for lookups from the right.
-            Only those are kept whose prefix is no multiple of `except_multiples_of`.
+            Only those are kept whose prefix is no multiple of `except_multiples_of`; None: none is.
         listener: told of every change, or None.
     """
 
     __slots__ = ("_except", "_lookahead", "blocks", "group", "listener", "positions")
 
-    def __init__(self, group: int, *, except_multiples_of: int = 0, lookahead: int = 0) -> None:
+    def __init__(self, group: int, *, except_multiples_of: int | None = 0, lookahead: int = 0) -> None:
         self.group = group
         self.blocks: dict[int, Block | dict[Block, None]] = {}
         self.positions: dict[int, list[int]] = {}
@@ -54,7 +54,8 @@ class PrefixIndex:
         entry = self.blocks.get(key)
         if entry is None:
             self.blocks[key] = block
-            if not self._except or tokens % self._except:
+            skip = self._except
+            if skip == 0 or (skip is not None and tokens % skip):
                 position = key & _POSITION
                 kept = self.positions.get(key - position)
                 if kept is None:
@@ -100,10 +101,15 @@ class PrefixIndex:
 
     def move(self, source: Block, target: Block) -> None:
         """Give all keys of `source` to `target`, which has none."""
-        if source.key is None:
+        key, tokens = source.key, source.key_tokens
+        if key is None:
             return
-        keys = [source.key, *(source.aliases or ())]
-        tokens = source.key_tokens
+        if source.aliases is None and self.listener is None and self.blocks[key] is source:
+            self.blocks[key] = target
+            source.key = None
+            target.key, target.key_tokens, target.home = key, tokens, self
+            return
+        keys = [key, *(source.aliases or ())]
         self.forget(source)
         for key in keys:
             self.insert(key, target, tokens)
@@ -115,7 +121,8 @@ class PrefixIndex:
         if entry is block or not entry:
             del self.blocks[key]
             position = key & _POSITION
-            if not self._except or (position - self._lookahead) % self._except:
+            skip = self._except
+            if skip == 0 or (skip is not None and (position - self._lookahead) % skip):
                 kept = self.positions[key - position]
                 del kept[bisect_left(kept, position)]
                 if not kept:

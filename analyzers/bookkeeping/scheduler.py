@@ -30,10 +30,15 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes | None = None
+        self,
+        config: EngineConfig,
+        profile: ReleaseProfile,
+        sizes: ResolvedSizes | None = None,
+        *,
+        roomy: bool = False,
     ) -> None:
         self.sizes = sizes if sizes is not None else resolve_sizes(config, profile)
-        self.coordinator = Coordinator(config, profile, self.sizes)
+        self.coordinator = Coordinator(config, profile, self.sizes, roomy=roomy)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self._untold = False
@@ -93,16 +98,21 @@ class Scheduler:
         self, budget: int, threshold: int, chunks: list[Chunk], preempted: list[Sequence]
     ) -> int:
         place = 0
-        running = self.running
+        running, splitter = self.running, self._splitter
         while place < len(running) and budget > 0:
             sequence = running[place]
             num_new = self._next_tokens(sequence)
             if 0 < threshold < num_new:
                 num_new = threshold
-            num_new = min(num_new, budget, self._max_model_len - sequence.num_computed_tokens - 1)
-            if num_new > 0 and self._splitter is not None:
-                num_new = self._splitter.clip(sequence, sequence.num_computed_tokens, num_new)
-            num_new = self._leave_lookahead(sequence, sequence.num_computed_tokens, num_new)
+            if num_new > budget:
+                num_new = budget
+            computed = sequence.num_computed_tokens
+            if computed + num_new >= self._max_model_len:
+                num_new = self._max_model_len - computed - 1
+            if splitter is not None and computed < sequence.num_tokens - 1 and num_new > 0:
+                num_new = splitter.clip(sequence, computed, num_new)
+            if self._prefill_lookahead > 1:
+                num_new = self._leave_lookahead(sequence, computed, num_new)
             if num_new <= 0:
                 place += 1
                 continue
@@ -148,10 +158,11 @@ class Scheduler:
             num_new, drafts = self._first_tokens(sequence, hit, budget, threshold, chunks)
             if num_new <= 0:
                 break
-            num_new = self._leave_lookahead(sequence, hit.tokens, num_new)
-            if num_new <= 0:
-                skipped.append(waiting.popleft())
-                continue
+            if self._prefill_lookahead > 1:
+                num_new = self._leave_lookahead(sequence, hit.tokens, num_new)
+                if num_new <= 0:
+                    skipped.append(waiting.popleft())
+                    continue
             if not coordinator.admit(sequence, hit, num_new, others_run=bool(running)):
                 break
             waiting.popleft()
@@ -162,7 +173,8 @@ class Scheduler:
                 sequence.first_junction = hit.junction
             chunks.append(Chunk(sequence, hit.tokens, num_new, drafts, hit))
             budget -= num_new
-        waiting.extendleft(reversed(skipped))
+        if skipped:
+            waiting.extendleft(reversed(skipped))
 
     def _first_tokens(
         self, sequence: Sequence, hit: Hit, budget: int, threshold: int, chunks: Seq[Chunk]
@@ -179,7 +191,8 @@ class Scheduler:
                 num_new, drafts = padded, self._num_drafts
         if 0 < threshold < num_new:
             num_new = threshold
-        num_new = min(num_new, budget)
+        if num_new > budget:
+            num_new = budget
         if self._splitter is not None:
             num_new = self._splitter.clip(sequence, hit.tokens, num_new)
             if drafts and 0 < num_new != 1 + drafts:
@@ -301,7 +314,16 @@ class AsyncScheduler(Scheduler):
 
 
 def make_scheduler(
-    config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes | None = None
+    config: EngineConfig,
+    profile: ReleaseProfile,
+    sizes: ResolvedSizes | None = None,
+    *,
+    roomy: bool = False,
 ) -> Scheduler:
-    """The scheduler that `config.scheduling` asks for."""
-    return (AsyncScheduler if config.scheduling == "async" else Scheduler)(config, profile, sizes)
+    """The scheduler that `config.scheduling` asks for.
+
+    Args:
+        roomy: count blocks instead of telling them apart, until the pool runs out (`RoomyPool`).
+    """
+    kind = AsyncScheduler if config.scheduling == "async" else Scheduler
+    return kind(config, profile, sizes, roomy=roomy)

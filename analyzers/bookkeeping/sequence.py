@@ -24,6 +24,7 @@ class Sequence:
         junction: how far the longest group's hit got where another group lagged, at the last lookup; 0 if none.
         is_prefill_chunk: the last scheduled chunk did not reach the end, so it samples nothing.
         skip_reading: never looks the prefix cache up.
+        boundaries: positions that retention always keeps for it.
         states: its state in every group manager, by the manager's place.
 
     Counted for the replay:
@@ -35,6 +36,7 @@ class Sequence:
     __slots__ = (
         "_block_keys",
         "bases",
+        "boundaries",
         "ends",
         "finished",
         "first_hit",
@@ -95,6 +97,7 @@ class Sequence:
         self.junction = 0
         self.is_prefill_chunk = True
         self.finished = False
+        self.boundaries: tuple[int, ...] = ()
         self.states: list[Any] = []
         self.first_hit = -1
         self.first_junction = 0
@@ -126,14 +129,12 @@ class Sequence:
         position = (len(keys) + 1) * block_size + self.lookahead
         last = count * block_size + self.lookahead
         segment = bisect_left(ends, position)
-        while position <= last:
-            base, end = bases[segment], ends[segment]
-            stop = min(end, last)
-            if position <= stop:
-                run = range(base + position, base + stop + 1, block_size)
-                keys.extend(run)
-                position = run[-1] - base + block_size
-            segment += 1
+        end, base = ends[segment], bases[segment]
+        for position in range(position, last + 1, block_size):
+            while end < position:
+                segment += 1
+                end, base = ends[segment], bases[segment]
+            keys.append(base + position)
 
     def num_hashed_tokens(self, unit: int) -> int:
         """Tokens of the prefix for which hashes of `unit` tokens exist."""
