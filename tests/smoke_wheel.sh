@@ -24,7 +24,7 @@ cp -r "$root/samples/tiny-hybrid" "$work"
 cd "$work"
 kvtune=venv/bin/kvtune
 "$kvtune" --version
-"$kvtune" resolve --groups 1024,32 --units 32,16,8,48 --json resolve.json
+"$kvtune" resolve --groups 1024,32 --units 32,16,8,48 --json resolve.json >/dev/null
 "$kvtune" analyze airline.jsonl.gz --json report.json >/dev/null
 "$kvtune" report report.json | head -n 8
 echo "wheel: works without development packages"

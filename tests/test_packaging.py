@@ -33,7 +33,10 @@ def test_every_data_file_is_shipped() -> None:
 
 
 def test_dependencies_are_pinned_for_the_checks() -> None:
-    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     extras = PROJECT["project"]["optional-dependencies"]
     for requirement in [
         *PROJECT["project"]["dependencies"],
