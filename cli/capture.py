@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from pathlib import Path
@@ -52,6 +51,8 @@ def capture(
     Point clients at the printed URL; Ctrl-C ends the capture and lets open requests finish. The trace holds
     prompts and answers in clear; keys and headers are never written.
     """
+    import asyncio
+
     host, port = _address(listen)
     try:
         from kvtune.tokenization.capture.serve import CaptureSettings
@@ -86,6 +87,8 @@ def summary(counts: CaptureCounts, output: str) -> list[str]:
 
 
 async def _run(settings: CaptureSettings, *, quiet: bool) -> CaptureCounts:
+    import asyncio
+
     from kvtune.tokenization.capture.serve import is_loopback, serve
 
     stop, cut = asyncio.Event(), asyncio.Event()
