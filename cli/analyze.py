@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -25,8 +26,9 @@ from kvtune.cli.settings import FILE_NAME, settings_template
 Traces = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TRACE",
-        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
+        metavar="TRACE... [-- vllm serve ...]",
+        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content. "
+        "A serve command behind two dashes says how the server runs.",
         show_default=False,
     ),
 ]
@@ -90,7 +92,8 @@ def run_analysis(
     """Read, encode, replay and publish; gives the number of rejected lines."""
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
-    from kvtune.cli.engine import duration_of, server_of, units_of
+    from kvtune.analyzers.sizing.serve_command import parse_serve_command
+    from kvtune.cli.engine import duration_of, serve_flags, server_of, split_serve_command, units_of
     from kvtune.cli.measuring import Stopwatch, created_now
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.publish import publish_report
@@ -99,7 +102,13 @@ def run_analysis(
 
     watch, created = Stopwatch(), created_now()
     claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
-    server = server_of(engine, sizes, model.model)
+    traces, words = split_serve_command(traces)
+    serve = parse_serve_command(words, serve_flags(engine)) if words else None
+    if serve is not None:
+        model = replace(model, model=model.model or serve.model)
+        if serve.ignored:
+            note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
+    server = server_of(engine, sizes, model.model, serve)
     options = AnalyzeOptions(
         units=units_of(replay.units),
         arrivals=replay.arrivals,
@@ -128,7 +137,9 @@ def run_analysis(
             options,
             Provenance(
                 kvtune_version=__version__,
-                command=command_line("analyze", traces, model, sizes, engine, replay, input, detail),
+                command=command_line(
+                    "analyze", traces, model, sizes, engine, replay, input, detail, serve=words
+                ),
                 created=created,
                 trace=loaded.info,
                 tokenizer=loaded.tokenizer,

@@ -16,6 +16,7 @@ from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.sizing.engine_config import engine_config_from_sources
 from kvtune.analyzers.sizing.metrics import ServerMetrics, read_metrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
+from kvtune.analyzers.sizing.serve_command import ServeCommand
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.sources import SizeSources
 from kvtune.analyzers.sizing.startup_log import StartupLog, read_startup_log
@@ -44,14 +45,19 @@ class Server:
     assumed: tuple[str, ...]
 
 
-def server_of(engine: EngineOptions, sizes: SizeOptions, model: str | None) -> Server:
-    """The server that the options describe. `model` is the model in use, whose config.json may give the sizes.
+def server_of(
+    engine: EngineOptions, sizes: SizeOptions, model: str | None, serve: ServeCommand | None = None
+) -> Server:
+    """The server that the options describe, under the flags of a serve command where one is given.
+
+    `model` is the model in use, whose config.json may give the sizes.
 
     Raises:
         UnusableInputError: an option or file that cannot be read, no sizes, or groups of unknown kinds.
         MissingDependencyError: the server of `--metrics URL` does not answer.
     """
-    config, sized = engine_config_from_sources(size_sources(serve_flags(engine), sizes, model))
+    flags = serve.flags if serve is not None else serve_flags(engine)
+    config, sized = engine_config_from_sources(size_sources(flags, sizes, model))
     profile_for(config.version)  # a release without rules is refused before a trace is read
     if engine.state_export is not None:
         groups = tuple(
@@ -90,6 +96,14 @@ def serve_flags(engine: EngineOptions) -> ServeFlags:
         enable_prefix_caching=False if engine.no_prefix_caching else None,
         kv_connector="configured" if engine.kv_connector else None,
     )
+
+
+def split_serve_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """A command line's words before and from `vllm serve` on."""
+    for index, word in enumerate(words[:-1]):
+        if Path(word).name == "vllm" and words[index + 1] == "serve":
+            return words[:index], words[index:]
+    return words, []
 
 
 def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> SizeSources:

@@ -13,8 +13,8 @@ from typing import Any
 _DECIDES_NOTHING = frozenset({"rejects", "strict", "workers"})
 
 
-def command_line(command: str, traces: Sequence[str], *groups: Any) -> str:
-    """`kvtune COMMAND TRACE... --option value ...` with every option that is not at its default."""
+def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Sequence[str] = ()) -> str:
+    """`kvtune COMMAND TRACE... --option value ... -- vllm serve ...` with every option that is not at its default."""
     words = ["kvtune", command, *traces]
     for group in groups:
         for item in fields(group):
@@ -23,4 +23,4 @@ def command_line(command: str, traces: Sequence[str], *groups: Any) -> str:
                 continue
             words.append("--" + item.name.replace("_", "-"))
             words += [] if value is True else [str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, "--", *serve] if serve else words)

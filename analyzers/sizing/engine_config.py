@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvtune.analyzers.layout import Drafter, EngineConfig
+from kvtune.analyzers.sizing.findings import prefill_kernel_findings
 from kvtune.analyzers.sizing.releases import NEWEST_RELEASE, parse_release
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.sources import DEFAULT_STEP_BUDGET, SizedServer, SizeSources, size_server
@@ -25,7 +28,14 @@ def engine_config_from_sources(sources: SizeSources) -> tuple[EngineConfig, Size
             wanted="the kind of each group, in the engine's order",
             way_out="give --model-config beside the log, or --groups such as mamba:528*3,full:528",
         )
-    return engine_config(server), server
+    return engine_config(server), replace(server, warnings=(*server.warnings, *_kernel_caveat(server)))
+
+
+def _kernel_caveat(server: SizedServer) -> tuple[str, ...]:
+    """Where an unknown prefill kernel would change the blocks that everything else rests on."""
+    if server.model is None or server.source != "model-config":
+        return ()
+    return tuple(finding.text for finding in prefill_kernel_findings(server.model))
 
 
 def engine_config(server: SizedServer) -> EngineConfig:

@@ -53,7 +53,7 @@ def find_all(
         *_raised_block(server.model),
         *_drafting(server, config),
         *_connector(server, config, sizes),
-        *_prefill_kernel(server.model),
+        *prefill_kernel_findings(server.model),
         *_hybrid_manager(server),
     ]
     return tuple(found)
@@ -267,7 +267,7 @@ def _connector(server: SizedServer, config: EngineConfig, sizes: ResolvedSizes |
         )
 
 
-def _prefill_kernel(model: ModelSizes | None) -> Iterator[Finding]:
+def prefill_kernel_findings(model: ModelSizes | None) -> Iterator[Finding]:
     """Which prefill kernel runs is decided by the GPU, and one of them rounds the block."""
     if model is None or model.model.state_export is None or not model.rules.export_rounds_block:
         return

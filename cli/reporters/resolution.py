@@ -154,7 +154,7 @@ def _what_if(found: Resolution) -> Table:
     for row in found.what_if:
         block = count(row.attention_block_size)
         if row.error is not None:
-            difference = clean(row.error)
+            difference = "cannot be served"
         elif row.current or row.attention_block_size == today:
             difference = "today" if row.current else "the same"
         else:
