@@ -138,7 +138,15 @@ def run_analysis(
             Provenance(
                 kvtune_version=__version__,
                 command=command_line(
-                    "analyze", traces, model, sizes, engine, replay, input, detail, serve=words
+                    "analyze",
+                    traces,
+                    model,
+                    sizes,
+                    engine,
+                    replay,
+                    input,
+                    detail,
+                    serve=serve.words if serve is not None else (),
                 ),
                 created=created,
                 trace=loaded.info,

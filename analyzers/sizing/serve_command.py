@@ -37,13 +37,14 @@ class ServeCommand:
 
     Attributes:
         model: folder or hub id; None where the command names none.
-        flags: those that decide sizes. given: their long names.
+        flags: those that decide sizes.
+        words: the command cut down to them, fit to be shown: keys and tokens of a server stay out of reports.
         ignored: names of the flags that were passed over: they do not decide sizes, or are not known.
     """
 
     model: str | None
     flags: ServeFlags
-    given: tuple[str, ...]
+    words: tuple[str, ...]
     ignored: tuple[str, ...]
 
 
@@ -57,14 +58,17 @@ def parse_serve_command(words: Sequence[str], base: ServeFlags | None = None) ->
         raise _bad("serve command", f"{len(words)} words", f"at most {_MAX_WORDS}")
     reader = _Reader(flags=base or ServeFlags())
     reader.read(list(words))
-    return ServeCommand(reader.model, reader.flags, tuple(reader.given), tuple(reader.ignored))
+    model = () if reader.model is None else (reader.model,)
+    shown = (*reader.variables, "vllm", "serve", *model, *reader.kept)
+    return ServeCommand(reader.model, reader.flags, shown, tuple(reader.ignored))
 
 
 @dataclass
 class _Reader:
     flags: ServeFlags
     model: str | None = None
-    given: list[str] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
     def read(self, words: list[str]) -> None:
@@ -73,10 +77,7 @@ class _Reader:
             word = words[place]
             place += 1
             if not word.startswith("-") or word == "-":
-                if self.model is None:
-                    self.model = word
-                else:
-                    self.ignored.append(word[:80])
+                self.model = self.model or word  # a further one is one more value of the flag before
                 continue
             name, equals, value = word.partition("=")
             name = _ALIASES.get(name, name.lstrip("-")).replace("_", "-")
@@ -94,18 +95,15 @@ class _Reader:
             name, _, value = words[place].partition("=")
             if name == _RETENTION_VARIABLE:
                 self._retention(value)
-                self.given.append(name)
+                self.variables.append(words[place])
             place += 1
         for index in range(place, min(len(words), place + 64)):
             if words[index] == "serve" or words[index].endswith("openai.api_server"):
                 return index + 1
         if place < len(words) and words[place].startswith("-"):
             return place
-        raise _bad(
-            "serve command",
-            " ".join(words[:3])[:60] or "nothing",
-            "vllm serve MODEL --flags, as the server was started",
-        )
+        found = words[place][:40] if place < len(words) else "nothing"
+        raise _bad("serve command", found, "vllm serve MODEL --flags, as the server was started")
 
     def _take(self, name: str, value: str) -> None:
         if name == "model" and value:
@@ -114,21 +112,22 @@ class _Reader:
         head, dot, key = name.partition(".")
         if dot and head in _OBJECTS:
             self._object(head, {key: _literal(value)})
-        elif name in _OBJECTS and name in _VALUES:
+        elif name in _OBJECTS:
             self._object(name, _json_object(f"--{name}", value))
         elif name == "prefix-cache-retention-interval":
             self._retention(value)
+            self.kept += [f"--{name}", value]
         elif name in _FIELDS:
             field_name, convert = _FIELDS[name]
             self._set({field_name: convert(f"--{name}", value)})
+            self.kept += [f"--{name}", value]
         elif name.removeprefix("no-") in _BOOLEANS:
             field_name = _BOOLEANS[name.removeprefix("no-")]
             on = not name.startswith("no-") and value.lower() not in ("false", "0")
             self._set({field_name: on})
+            self.kept.append(f"--{name}" if on or name.startswith("no-") else f"--no-{name}")
         else:
             self.ignored.append(f"--{name}"[:80])
-            return
-        self.given.append(f"--{name}")
 
     def _retention(self, value: str) -> None:
         """An empty value or `None` is dense."""
@@ -139,6 +138,7 @@ class _Reader:
 
     def _object(self, name: str, values: dict[str, Any]) -> None:
         changes: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         for key, value in values.items():
             target = _OBJECTS[name].get(key.replace("-", "_"))
             if target is None:
@@ -146,8 +146,9 @@ class _Reader:
             kind = _OBJECT_TYPES[target]
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 raise _bad(f"--{name}", f"{key}={value!r}"[:60], f"{key} as {kind.__name__}")
-            changes[target] = value
+            changes[target] = known[key] = value
         self._set(changes)
+        self.kept += [f"--{name}", json.dumps(known)]
 
     def _set(self, changes: dict[str, Any]) -> None:
         self.flags = replace(self.flags, **changes)

@@ -46,7 +46,7 @@ def test_analyze_takes_the_servers_settings(run: Any, tmp_path: Path) -> None:
         ("full", 1568, 1),
     ]
     assert (engine["source"], engine["current_match_unit"]) == ("model-config", 32)
-    assert document["command"].endswith(f"-- {serve}")
+    assert document["command"].endswith(f"-- {serve.removesuffix(' --port 80')}")
 
 
 def test_the_command_that_gives_the_report_again_ends_with_it() -> None:

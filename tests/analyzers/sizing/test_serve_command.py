@@ -33,7 +33,23 @@ def test_a_whole_command() -> None:
         enable_prefix_caching=False,
     )
     assert found.flags.draft_method == "mtp"
-    assert found.ignored == ("--trust-remote-code", "--port", "--served-model-name", "b")
+    assert found.ignored == ("--trust-remote-code", "--port", "--served-model-name")
+
+
+def test_what_is_shown_holds_nothing_but_what_decides_sizes() -> None:
+    found = parse(
+        "HF_TOKEN=hf_x VLLM_PREFIX_CACHE_RETENTION_INTERVAL=528 vllm serve m --api-key sk-1 sk-2 -tp 2 "
+        """--kv-transfer-config '{"kv_connector": "X", "secret": "s"}' --speculative-config.method mtp """
+        "--enable-prefix-caching=false --hf-token=hf_y"
+    )
+    assert shlex.join(found.words) == (
+        "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=528 vllm serve m --tensor-parallel-size 2 "
+        """--kv-transfer-config '{"kv_connector": "X"}' --speculative-config '{"method": "mtp"}' """
+        "--no-enable-prefix-caching"
+    )
+    assert found.ignored == ("--api-key", "--hf-token")
+    again = parse_serve_command(found.words)
+    assert (again.model, again.flags) == (found.model, found.flags)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +90,7 @@ def test_other_programs_and_variables() -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("ls -l", "serve command.*found ls -l"),
+        ("HF_TOKEN=hf_x ls -l", "serve command.*found ls,"),
         ("vllm serve m --block-size", "--block-size.*nothing behind it"),
         ("vllm serve m --block-size x", "--block-size.*'x'"),
         ("vllm serve m --block-size 1.5", "--block-size.*'1.5'"),
