@@ -201,18 +201,24 @@ def families_table(report: Report) -> Table:
 
 
 def capacity_table(report: Report) -> Table:
-    """Hits against the pool's size."""
-    columns = (Column("blocks"), Column("unit"), Column("engine hits"), Column("evicted blocks"))
-    rows = tuple(
-        (
-            count(point.num_blocks),
-            count(point.unit),
-            count(point.engine_hit_tokens),
-            count(point.evicted_blocks),
-        )
-        for point in report.capacity
-    )
-    return Table(columns, rows)
+    """Hits and evictions against the pool's size, a pair of columns per unit."""
+    points = {(point.num_blocks, point.unit): point for point in report.capacity}
+    pools = sorted({pool for pool, _ in points})
+    units = sorted({unit for _, unit in points}, reverse=True)
+    columns = [Column("blocks")]
+    for unit in units:
+        columns += [Column(f"hits at {unit:,}"), Column("evicted", keep=1)]
+    rows = []
+    for pool in pools:
+        cells = [count(pool)]
+        for unit in units:
+            point = points.get((pool, unit))
+            cells += [
+                count(point.engine_hit_tokens if point else None),
+                count(point.evicted_blocks if point else None),
+            ]
+        rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows), note="Hits in tokens, evictions in blocks.")
 
 
 def windows_table(report: Report) -> Table:
