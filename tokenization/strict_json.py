@@ -23,6 +23,7 @@ _SHORT_LINE = 1024  # taking shorter lines apart costs more than it saves
 _LONG_LINE = 8 << 20  # taking longer ones apart holds them several times
 _SHORT_PART = 64
 _LONG_OBJECT = 512
+_UNKNOWN: Any = object()
 _LOOK = 32  # lists of equal length, head and tail are likely the same list
 _MOST_LISTS = 1 << 16
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -49,7 +50,7 @@ class StrictDecoder:
     def __init__(self, remember_bytes: int = 32 << 20) -> None:
         self.duplicate_keys = 0
         self._remember_bytes = remember_bytes
-        self._parts: dict[bytes, tuple[Any, int]] = {}  # text -> value, duplicate keys in it
+        self._parts: dict[bytes, Any] = {}  # text -> value
         self._parts_bytes = 0
         self._lists_seen: set[tuple[int, bytes, bytes]] = set()
 
@@ -67,16 +68,13 @@ class StrictDecoder:
                 str(text, "utf-8")
             except UnicodeDecodeError as error:
                 raise _bad_utf8(error) from None
-        before = self.duplicate_keys
         try:
             if not _SHORT_LINE <= len(text) <= _LONG_LINE:
-                value, duplicates = _decode_plainly(text)
-                self.duplicate_keys += duplicates
-                return value
+                return _decode_plainly(text)
             return self._part(text, 1)
         except (msgspec.MsgspecError, RecursionError, _NotPlainError):
             value, duplicates = _decode_exactly(text)
-            self.duplicate_keys = before + duplicates
+            self.duplicate_keys += duplicates
             return value
 
     def _part(self, text: bytes, depth: int) -> Any:
@@ -96,40 +94,32 @@ class StrictDecoder:
         look = (len(text), text[:_LOOK], text[-_LOOK:])
         repeats = look in self._lists_seen
         if repeats and text in self._parts:
-            return self._leaf(text, depth)
+            return self._parts[text]
         raws = _raw_list.decode(text)
         if not raws or bytes(raws[0])[:1] not in (b"{", b'"'):
             return self._leaf(text, depth)
-        known = [self._known(bytes(raw), depth + 1) for raw in raws]
-        value = [one[0] for one in known]
-        duplicates = sum([one[1] for one in known])
-        self.duplicate_keys += duplicates
+        value = [self._leaf(bytes(raw), depth + 1) for raw in raws]
         if repeats:
-            self._remember(text, value, duplicates)
+            self._remember(text, value)
         elif len(self._lists_seen) < _MOST_LISTS:
             self._lists_seen.add(look)
         return value
 
     def _leaf(self, text: bytes, depth: int) -> Any:
-        value, duplicates = self._known(text, depth)
-        self.duplicate_keys += duplicates
-        return value
-
-    def _known(self, text: bytes, depth: int) -> tuple[Any, int]:
-        known = self._parts.get(text)
-        if known is None:
+        known = self._parts.get(text, _UNKNOWN)
+        if known is _UNKNOWN:
             known = _decode_plainly(text, depth)
-            self._remember(text, *known)
+            self._remember(text, known)
         return known
 
-    def _remember(self, text: bytes, value: Any, duplicates: int) -> None:
+    def _remember(self, text: bytes, value: Any) -> None:
         if len(text) > self._remember_bytes // 4:
             return
         self._parts_bytes += len(text)
         if self._parts_bytes > self._remember_bytes:
             self._parts.clear()
             self._parts_bytes = len(text)
-        self._parts[text] = (value, duplicates)
+        self._parts[text] = value
 
 
 def _require_plain_object(text: bytes, pairs: dict[str, bytes]) -> None:
@@ -146,24 +136,26 @@ def _require_plain_object(text: bytes, pairs: dict[str, bytes]) -> None:
     raise _NotPlainError
 
 
-def _decode_plainly(text: bytes, depth: int = 1) -> tuple[Any, int]:
-    """The value and its duplicate keys; raises where only `_decode_exactly` can tell."""
+def _decode_plainly(text: bytes, depth: int = 1) -> Any:
+    """The value of a text whose outermost level is the `depth`th; raises where only `_decode_exactly` can tell."""
     value = _any.decode(text)
     if b"\\" in text and b"\\u0000" in text:
         raise _NotPlainError
     objects = text.count(b"{")
     if objects + text.count(b"[") + depth > MAX_DEPTH and depth - 1 + _depth(text) > MAX_DEPTH:
         raise _NotPlainError
-    if not objects:
-        return value, 0
-    keys = len(value) if type(value) is dict and objects == 1 else _count_keys(value)
-    return value, _pairs_in(text) - keys
+    if objects:
+        keys = len(value) if type(value) is dict and objects == 1 else _count_keys(value)
+        if _most_pairs(text) != keys and _has_duplicates(text):
+            raise _NotPlainError
+    return value
 
 
-def _pairs_in(text: bytes) -> int:
-    """How many key-value pairs valid JSON text has: each string that a colon follows is a key.
+def _most_pairs(text: bytes) -> int:
+    """At least as many key-value pairs as valid JSON text has, and hardly ever more: quotes before a colon.
 
-    Inside a string a quote is escaped, so an odd run of backslashes stands before it.
+    Inside a string a quote is escaped, so an odd run of backslashes stands before it and it does not count;
+    what is counted in vain is the opening quote of a string that begins with a colon.
     """
     if b" :" in text or b"\t" in text or b"\n" in text or b"\r" in text:
         return sum(1 for run in _STRING_END_COLON.findall(text) if len(run) % 2 == 0)
@@ -185,6 +177,20 @@ def _count_keys(value: Any) -> int:
         else:
             todo += [child for child in item if type(child) is dict or type(child) is list]
     return count
+
+
+def _has_duplicates(text: bytes) -> bool:
+    found = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len(pairs) != len({key for key, _ in pairs})
+
+    try:
+        json.loads(text, object_pairs_hook=look)
+    except (ValueError, RecursionError) as error:
+        raise _NotPlainError from error
+    return found
 
 
 def _depth(text: bytes) -> int:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kvtune.tokenization.clock import moment
+from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME
 from kvtune.tokenization.formats.drafts import Origin, draft
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
@@ -27,6 +27,7 @@ _LORA = re.compile(rf"lora_name=(?P<name>{_STRING})")
 _LORA_PATH = re.compile(rf"lora_path=(?P<path>{_STRING})")
 _LIMIT = re.compile(r"max_log_len['\"]?\s*[=:]\s*(\d+)")
 _YEAR = "2000-"  # a leap year, so that every date of every year exists
+_YEAR_SECONDS = 366 * 86400.0
 _LEAST_SAME = 3  # this many different prompts of exactly the greatest length are no chance
 _LEAST_SHARE = 0.3
 
@@ -58,7 +59,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     origin = Origin(
         id=name,
         source=place.where,
-        time=moment(_full_time(record[LOG_TIME]), "time"),
+        time=memory.time(record[LOG_TIME]),
         identity=place.file.shared(Identity(lora=adapter, lora_path=adapter_path)),
     )
     if memory.limit is not None and memory.limit in (len(prompt or ""), len(ids or ())):
@@ -79,6 +80,20 @@ class _Memory:
         self.limit: int | None = None
         self.adapters: dict[str, tuple[str | None, str | None]] = {}
         self.waiting: dict[str, str] = {}
+        self._last = 0.0
+        self._years = 0.0
+
+    def time(self, text: str) -> Moment | None:
+        """The time of a line; one that falls by half a year is of the next year."""
+        if re.match(r"\d{4}-", text):
+            return moment(text, "time")
+        found = moment(_YEAR + text, "time")
+        if found is None:
+            return None
+        if found.value < self._last - _YEAR_SECONDS / 2:
+            self._years += _YEAR_SECONDS
+        self._last = found.value
+        return found._replace(value=found.value + self._years)
 
 
 def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
@@ -131,10 +146,6 @@ def _literal(text: str) -> str:
     if not isinstance(value, str):
         raise RecordError("cut_line", "prompt", found="a string that is no literal", wanted="the whole line")
     return value
-
-
-def _full_time(time: str) -> str:
-    return time if re.match(r"\d{4}-", time) else _YEAR + time
 
 
 FORMAT = Format(
