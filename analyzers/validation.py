@@ -26,12 +26,18 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
             end-to-end latency; None where the rung does not produce it.
         hash_cpu_s: CPU seconds spent hashing blocks.
         goodput_rps: requests a second that met all stated SLOs; None without SLOs.
+        predicted_tokens: matched tokens that the bookkeeping predicts for the same requests.
+        hash_share: of hashing in the time of hashing and steps.
+        largest_rate: the largest multiple of the trace's arrival rate that still meets the SLOs.
+        ttft_change: of TTFT against the unit in force, a fraction (negative is faster), with its 95 % interval;
+            None for that unit itself, and where fewer than two pairs of runs were measured.
+        ttft_differs: that change is beyond chance (Holm over candidates) and beyond the minimum effect.
     """
 
     unit: int
     matched_tokens: int
     recomputed_tokens: int
-    copied_tokens: int
+    copied_tokens: int | None = None
     ttft_s: Percentiles | None = None
     itl_s: Percentiles | None = None
     tpot_s: Percentiles | None = None
@@ -41,10 +47,19 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int | None = None
     evicted_blocks: int | None = None
     goodput_rps: float | None = None
+    predicted_tokens: int | None = None
+    hash_share: float | None = None
+    largest_rate: float | None = None
+    ttft_change: float | None = None
+    ttft_change_ci95: tuple[float, float] | None = None
+    ttft_differs: bool | None = None
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether prediction and execution agree. `order` is the order in which candidates were run."""
+    """Whether prediction and execution agree. `order` is the order in which candidates were run.
+
+    `requests` of the trace's `trace_requests` were run, from the first on. `notes` say what the figures rest on.
+    """
 
     rung: str
     device: str
@@ -55,3 +70,6 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[ValidatedCandidate, ...]
     agrees: bool
     differences: tuple[str, ...] = ()
+    requests: int | None = None
+    trace_requests: int | None = None
+    notes: tuple[str, ...] = ()

@@ -12,9 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-ClockName = Literal["model", "virtual", "wall"]
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,9 @@ class Clock(Protocol):
     def step(self, shape: StepShape, measured_s: float) -> None:
         """A step of this shape has run, in `measured_s` seconds on this machine."""
 
+    def spend(self, measured_s: float) -> None:
+        """The host was busy between steps, in hashing for instance."""
+
     def wait_until(self, time_s: float) -> None:
         """Nothing to do before `time_s`."""
 
@@ -68,6 +69,9 @@ class ModelClock:
     def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
         self.now += self._seconds(shape)
 
+    def spend(self, measured_s: float) -> None:
+        """Not modelled: a machine's speed must not show."""
+
     def wait_until(self, time_s: float) -> None:
         self.now = max(self.now, time_s)
 
@@ -79,6 +83,9 @@ class VirtualClock:
         self.now = 0.0
 
     def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
+        self.now += measured_s
+
+    def spend(self, measured_s: float) -> None:
         self.now += measured_s
 
     def wait_until(self, time_s: float) -> None:
@@ -96,6 +103,9 @@ class WallClock:
         return time.perf_counter() - self._start
 
     def step(self, shape: StepShape, measured_s: float) -> None:
+        """Time passes by itself."""
+
+    def spend(self, measured_s: float) -> None:
         """Time passes by itself."""
 
     def wait_until(self, time_s: float) -> None:

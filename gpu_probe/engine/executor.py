@@ -8,6 +8,7 @@ the bookkeeping's plans and the engine's tensors; no clock and no arrival.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +41,14 @@ class Executed:
     logits: torch.Tensor | None
     copied_tokens: int
     copied_bytes: int
+    exact: bool = False
+
+    def digests(self) -> list[bytes]:
+        """SHA-256 of each sampled row's bytes in an exact run; nothing in a fast one, whose last bits say nothing."""
+        if self.logits is None or not self.exact:
+            return []
+        rows = self.logits.cpu().contiguous().view(torch.uint8).numpy()
+        return [hashlib.sha256(row.tobytes()).digest() for row in rows]
 
 
 class Executor:
@@ -71,7 +80,7 @@ class Executor:
             copied_bytes += self._forward(early, copies)[1]
             copies = []
         logits, more = self._forward(segments, copies)
-        return Executed(logits, copied_tokens, copied_bytes + more)
+        return Executed(logits, copied_tokens, copied_bytes + more, exact=self._grid is not None)
 
     def _forward(self, segments: list[Segment], copies: list[BlockCopy]) -> tuple[torch.Tensor | None, int]:
         step, pending = build_step(segments, self.layers, device=self.device, grid=self._grid, copies=copies)

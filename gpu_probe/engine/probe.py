@@ -15,7 +15,7 @@ import torch
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
 from kvtune.gpu_probe.engine.executor import Executor
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model import Decoder
@@ -37,6 +37,10 @@ class Precision:
 
     dtype: torch.dtype = torch.float32
     state_dtype: torch.dtype = torch.float32
+
+
+class OutOfMemoryError(UnusableInputError):
+    """A step needed more memory than there is; what was finished before can be kept."""
 
 
 class Probe:
@@ -102,7 +106,7 @@ class Probe:
             )
             return run.run()
         except torch.OutOfMemoryError as error:
-            raise UnusableInputError(
+            raise OutOfMemoryError(
                 "ran out of memory during a step",
                 where=str(self.device),
                 way_out="lower --max-num-batched-tokens, --layers or --num-blocks",
@@ -115,9 +119,10 @@ class Probe:
         *,
         arrivals: Arrivals = "sequential",
         rate: float = 1.0,
+        cost: StepCost = NOMINAL,
     ) -> RunRecord:
-        """The bookkeeping alone under the nominal model clock: what it would ask of the pool."""
-        clock = ModelClock(NOMINAL.seconds)
+        """The bookkeeping alone, under a clock by step costs."""
+        clock = ModelClock(cost.seconds)
         return Run(config, workload, clock, None, arrivals=arrivals, rate=rate, hashing=False).run()
 
     def allocate(self, num_blocks: int) -> CachePools:

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from kvtune.analyzers.bookkeeping.block_pool import BlockPool
 from kvtune.analyzers.bookkeeping.integrity import check_integrity
 from kvtune.analyzers.bookkeeping.scheduler import AsyncScheduler, make_scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
@@ -46,7 +47,8 @@ class RunRecord:
             replay's.
         arrival, first_token, finished: float64[R], NaN where it did not happen. token_times: per request the times
             of its tokens.
-        greedy: per request the most likely next tokens (only with an executor).
+        greedy: per request the most likely next tokens (only with an executor). digests: SHA-256 of the logits'
+            bytes behind them (only in exact runs).
         hash_s: CPU seconds spent hashing. step_s, steps: times on this machine and shapes of all steps.
         host_s: seconds in scheduling and updating. num_blocks_used: ids that the pool handed out, null included.
         refused: requests whose prompt can never fit the pool.
@@ -63,6 +65,7 @@ class RunRecord:
     finished: Float64
     token_times: list[list[float]]
     greedy: list[list[int]]
+    digests: list[list[bytes]]
     copied_tokens: int = 0
     copied_bytes: int = 0
     hash_s: float = 0.0
@@ -95,15 +98,17 @@ class RunRecord:
             finished=unknown(),
             token_times=[[] for _ in range(count)],
             greedy=[[] for _ in range(count)],
+            digests=[[] for _ in range(count)],
         )
 
 
 @dataclass(frozen=True)
 class _InFlight:
-    """A step that ran and was not handed back: its plan, sampled tokens, and when it ended."""
+    """A step that ran and was not handed back: its plan, what it sampled, and when it ended."""
 
     plan: StepPlan
     greedy: list[int]
+    digests: list[bytes]
     ended: float
 
 
@@ -195,6 +200,7 @@ class Run:
             before = chain.seconds
             chain.extend(self.workload.tokens[sequence.index], known)
             self.record.hash_s += chain.seconds - before
+            self.clock.spend(chain.seconds - before)
 
     def _step(self) -> None:
         """Schedule and execute once, if anything can be; hand the oldest step back once enough are in flight."""
@@ -213,18 +219,21 @@ class Run:
 
     def _execute(self, plan: StepPlan, start: float) -> _InFlight:
         greedy: list[int] = []
+        digests: list[bytes] = []
         if plan.chunks:
             if self.executor is not None:
                 executed = self.executor.run(plan, self.scheduler)
                 self.record.copied_tokens += executed.copied_tokens
                 self.record.copied_bytes += executed.copied_bytes
-                greedy = executed.logits.argmax(-1).tolist() if executed.logits is not None else []
+                if executed.logits is not None:
+                    greedy = executed.logits.argmax(-1).tolist()
+                    digests = executed.digests()
             seconds = time.perf_counter() - start
             shape = self._count(plan)
             self.clock.step(shape, seconds)
             self.record.steps.append(shape)
             self.record.step_s.append(seconds)
-        return _InFlight(plan, greedy, self.clock.now)
+        return _InFlight(plan, greedy, digests, self.clock.now)
 
     def _hand_back(self, step: _InFlight) -> None:
         start = time.perf_counter()
@@ -232,19 +241,21 @@ class Run:
         self.record.host_s += time.perf_counter() - start
         sampled = [chunk.sequence for chunk in step.plan.chunks if chunk.samples]
         for place, sequence in enumerate(sampled):
-            self._token(sequence, step.ended, step.greedy[place] if step.greedy else None)
+            self._token(sequence, step.ended)
+            if step.greedy:
+                self.record.greedy[sequence.index].append(step.greedy[place])
+            if step.digests:
+                self.record.digests[sequence.index].append(step.digests[place])
         for sequence in finished:
             self.record.finished[sequence.index] = step.ended
             self._num_finished += 1
             self._progress(self._num_finished, len(self.sequences))
 
-    def _token(self, sequence: Sequence, now: float, greedy: int | None) -> None:
+    def _token(self, sequence: Sequence, now: float) -> None:
         index = sequence.index
         if np.isnan(self.record.first_token[index]):
             self.record.first_token[index] = now
         self.record.token_times[index].append(now)
-        if greedy is not None:
-            self.record.greedy[index].append(greedy)
         self._hash(sequence, sequence.num_tokens)
 
     def _count(self, plan: StepPlan) -> StepShape:
@@ -282,6 +293,8 @@ class Run:
             values = [max(0, getattr(sequence, attribute)) for sequence in self.sequences]
             setattr(record, name, np.array(values, dtype=np.int64))
         record.refused = tuple(self._refused)
-        record.num_blocks_used = self.scheduler.coordinator.pool.num_used_ids + 1
+        pool = self.scheduler.coordinator.pool
+        assert isinstance(pool, BlockPool)  # tensors need to know which block is which
+        record.num_blocks_used = pool.num_used_ids + 1
         record.duration_s = self.clock.now
         return record

@@ -203,6 +203,11 @@ class ModelSpec:
     def num_layers(self) -> int:
         return len({block.layer for block in self.blocks})
 
+    def active_parameters(self) -> int:
+        """Weights of the products that one token takes part in, the head included: FLOPs are twice that."""
+        per_block = sum(_active_parameters(block.operator, self.hidden_size) for block in self.blocks)
+        return per_block + self.vocab_size * self.hidden_size
+
 
 def mixer_kind(operator: Operator) -> str | None:
     """The kind of token mixing, None for blocks that see one token at a time."""
@@ -220,6 +225,17 @@ def mixer_kind(operator: Operator) -> str | None:
 def block_kind(operator: Operator) -> str:
     """A name for every operator, for tables and messages."""
     return mixer_kind(operator) or ("moe" if isinstance(operator, Moe) else "mlp")
+
+
+def _active_parameters(operator: Operator, hidden: int) -> int:
+    if isinstance(operator, Mlp):
+        return hidden * operator.intermediate * (3 if operator.gated else 2)
+    if isinstance(operator, Moe):
+        width = operator.top_k * operator.intermediate + operator.shared_intermediate
+        return hidden * (operator.num_experts + width * (3 if operator.gated else 2))
+    inner = {"attention": "query_size", "sliding_window": "query_size", "short_conv": "channels"}
+    output = getattr(operator, inner.get(mixer_kind(operator) or "", "inner_size"))
+    return hidden * (operator.projection_size + int(output))
 
 
 def keep_layers(spec: ModelSpec, layers_per_kind: int) -> ModelSpec:

@@ -28,12 +28,10 @@ class Workload:
     Attributes:
         inputs: lengths, prefix names and arrivals, as the replay takes them.
         tokens: per request int64[prompt + outputs], read-only.
-        of_trace: how many requests the trace has; more than R where only the first R are run.
     """
 
     inputs: ReplayInput
     tokens: Seq[Int64]
-    of_trace: int
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -41,6 +39,20 @@ class Workload:
     def ids_of(self, sequence: Sequence, start: int, stop: int) -> Int64:
         """Token ids at positions [start, stop) of a request."""
         return self.tokens[sequence.index][start:stop]
+
+    def first(self, count: int) -> Workload:
+        """The first `count` requests."""
+        if count >= len(self):
+            return self
+        inputs = replace(
+            self.inputs,
+            paths=self.inputs.paths[:count],
+            prompt_tokens=self.inputs.prompt_tokens[:count],
+            output_tokens=self.inputs.output_tokens[:count],
+            arrival=None if self.inputs.arrival is None else self.inputs.arrival[:count],
+            ids=self.inputs.ids[:count],
+        )
+        return replace(self, inputs=inputs, tokens=self.tokens[:count])
 
     @property
     def prompt_tokens(self) -> int:
@@ -93,7 +105,7 @@ def make_workload(
             )
         ids.flags.writeable = False
         tokens.append(ids)
-    return Workload(inputs, tokens, len(trace))
+    return Workload(inputs, tokens)
 
 
 def _output(trace: TokenTrace, index: int, count: int, outputs: Outputs, vocab_size: int, seed: int) -> Int64:

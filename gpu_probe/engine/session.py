@@ -1,0 +1,256 @@
+r"""`Session`: candidates of one server on one device, from the trace's ids to the report's `Validation`.
+
+    trace + settings --> workload (the first N requests) --> predictions, by replay
+                    \-> model on the device           --> runs, there and back again (ABBA) --> rows, differences
+
+Knows the order of things and where each is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.replay import replay
+from kvtune.analyzers.validation import Validation
+from kvtune.gpu_probe.engine.agreement import Predicted, departures, other_tokens
+from kvtune.gpu_probe.engine.candidates import Candidate, rows
+from kvtune.gpu_probe.engine.checkpoint import load_weights
+from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, WallClock
+from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.devices import device_label
+from kvtune.gpu_probe.engine.extras import extra_runs, rate_that_meets
+from kvtune.gpu_probe.engine.grid import ExactGrid
+from kvtune.gpu_probe.engine.model_config import model_spec
+from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Precision, Probe, with_unit
+from kvtune.gpu_probe.engine.spec import Moe
+from kvtune.gpu_probe.engine.stand_in import Chosen, choose_model
+from kvtune.gpu_probe.engine.weights import synthetic_weights
+from kvtune.gpu_probe.engine.workload import Workload, make_workload
+from kvtune.gpu_probe.live.verdict import palindromic
+from kvtune.gpu_probe.validate import ProbeOptions, ProbeResult, Progress
+from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.trace import TokenTrace
+
+BUDGET_FLOP = {"cpu": 3e12, "cuda": 2e17}
+"""What all runs together may take where the user states no number of requests."""
+
+LARGEST_BUDGET_TOKENS = {"cpu": 400_000, "cuda": 40_000_000}
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One run's progress as part of all runs'."""
+
+    progress: Progress
+    before: int
+    total: int
+
+    def __call__(self, done: int, in_run: int) -> None:  # noqa: ARG002
+        self.progress("execute", self.before + done, self.total)
+
+
+class Session:
+    """One validation. `run` once."""
+
+    def __init__(
+        self,
+        trace: TokenTrace,
+        config: EngineConfig,
+        units: Sequence[int | None],
+        options: ProbeOptions,
+        device: torch.device,
+    ) -> None:
+        self.options = options
+        self.num_in_trace = len(trace)
+        self.chosen = _choose(options)
+        self.probe = _build(self.chosen, config, options, device)
+        self.workload = make_workload(
+            trace,
+            options.outputs,
+            vocab_size=self.chosen.spec.vocab_size,
+            seed=options.seed,
+            fold_ids=self.chosen.folds_ids,
+            limit=options.requests,
+        )
+        if options.arrivals == "trace" and self.workload.inputs.arrival is None:
+            raise UnusableInputError(
+                "the trace has requests without a time", field="--arrivals", found="trace"
+            )
+        configs = [with_unit(config, unit) for unit in units]
+        if options.requests is None:
+            self.workload = self.workload.first(_affordable(self.probe, self.workload, configs, options))
+        self.candidates = [self._predict(each) for each in configs]
+
+    def run(self, progress: Progress) -> ProbeResult:
+        """Runs everything; an interruption keeps what is finished.
+
+        Raises:
+            KeyboardInterrupt: before anything was finished.
+        """
+        interrupted = self._run_all(progress)
+        finished = [candidate for candidate in self.candidates if candidate.records]
+        if not finished:
+            raise KeyboardInterrupt
+        differences, notes = list(self._differences(finished)), list(self._notes())
+        if interrupted:
+            notes.append("stopped before all runs were done: the figures are of those that were")
+        else:
+            for name, extra in extra_runs(self.probe, self.workload, finished, self.options, self._clock):
+                progress(name, 0, 1)
+                found, said = extra()
+                differences += found
+                notes += said
+        return ProbeResult(self._validation(finished, differences, notes), interrupted)
+
+    def _validation(self, finished: list[Candidate], differences: list[str], notes: list[str]) -> Validation:
+        options = self.options
+        return Validation(
+            rung=self.chosen.rung,
+            device=device_label(self.probe.device),
+            clock=options.clock,
+            order=" ".join(str(candidate.unit) for candidate in self._order()),
+            runs=options.runs_each,
+            slo=dict(options.slo) or None,
+            candidates=tuple(
+                rows(
+                    finished,
+                    options.slo,
+                    deterministic=options.clock == "model",
+                    largest_rate=lambda each: rate_that_meets(self.probe, each, self.workload, options),
+                )
+            ),
+            agrees=not differences,
+            differences=tuple(dict.fromkeys(differences)),
+            requests=len(self.workload),
+            trace_requests=self.num_in_trace,
+            notes=tuple(notes),
+        )
+
+    def _predict(self, config: EngineConfig) -> Candidate:
+        """What the bookkeeping says of the same requests; nothing where hits depend on measured time."""
+        result = replay(config, self.workload.inputs)
+        predicted: Predicted | None = result
+        if self.options.arrivals == "trace":
+            by_model = self.options.clock == "model"
+            predicted = self.probe.rehearse(config, self.workload, arrivals="trace") if by_model else None
+        return Candidate(config, result.sizes.cache_hit_alignment, predicted)
+
+    def _order(self) -> list[Candidate]:
+        """There and back again, so that a drift of the machine favours nobody."""
+        places = palindromic(list(range(len(self.candidates))), self.options.runs_each)
+        return [self.candidates[place] for place in places if place is not None]
+
+    def _clock(self) -> Clock:
+        if self.options.clock == "model":
+            return ModelClock(NOMINAL.seconds)
+        return VirtualClock() if self.options.clock == "virtual" else WallClock()
+
+    def _run_all(self, progress: Progress) -> bool:
+        """All runs in order, each from an empty cache; True if they stopped early with something finished."""
+        order, count = self._order(), len(self.workload)
+        try:
+            if self.options.clock != "model":
+                # The same warm-up for all: the first requests, under the settings in force.
+                self.probe.run(self.candidates[0].config, self.workload.first(8), VirtualClock())
+            for number, candidate in enumerate(order):
+                stage = _Stage(progress, number * count, len(order) * count)
+                record = self.probe.run(
+                    candidate.config,
+                    self.workload,
+                    self._clock(),
+                    arrivals=self.options.arrivals,
+                    check=self.options.check,
+                    progress=stage,
+                )
+                candidate.records.append(record)
+        except KeyboardInterrupt:
+            return True
+        except OutOfMemoryError:
+            if not any(candidate.records for candidate in self.candidates):
+                raise
+            return True
+        return False
+
+    def _differences(self, finished: Sequence[Candidate]) -> Iterator[str]:
+        """Where an execution did something else than was predicted, each a sentence."""
+        ids = self.workload.inputs.ids
+        for candidate in finished:
+            if candidate.predicted is not None:
+                for record in candidate.records:
+                    yield from departures(candidate.name, candidate.predicted, record, ids)
+        if self.probe.precision.dtype != torch.float32:
+            return  # half types part at near ties whatever the cache does
+        base = finished[0]
+        for candidate in finished[1:]:
+            yield from other_tokens((base.name, base.records[0]), (candidate.name, candidate.records[0]), ids)
+
+    def _notes(self) -> Iterator[str]:
+        """What the figures rest on, for a reader who was not there."""
+        options, chosen = self.options, self.chosen
+        if len(self.workload) < self.num_in_trace:
+            yield f"the first {len(self.workload):,} of {self.num_in_trace:,} requests: --requests runs more"
+        if options.clock == "model":
+            step = NOMINAL.step_cost_tokens or 0.0
+            yield (
+                f"times are those of a nominal machine whose step costs {1000 * NOMINAL.coefficients[0]:g} ms, what "
+                f"{step:.0f} prefilled tokens cost, not this machine's"
+            )
+        if chosen.folds_ids:
+            yield "ids were taken modulo the small model's vocabulary; hits are those of the ids themselves"
+        if options.arrivals == "trace" and options.clock != "model":
+            yield "requests arrived by the clock: hits depend on this machine's speed and were not predicted"
+        if chosen.rung.startswith("L0"):
+            yield "a tiny model proves hits, copies and equal results, not times of yours"
+        if (
+            any(isinstance(block.operator, Moe) for block in chosen.spec.blocks)
+            and "synthetic" in chosen.rung
+        ):
+            yield "routing of experts is synthetic: nearly uniform"
+
+
+def _choose(options: ProbeOptions) -> Chosen:
+    if options.model is None:
+        return choose_model(None, device=options.device, layers=options.layers, has_weights=False)
+    path = options.model / "config.json"
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnusableInputError("cannot be read as a model's config", where=str(path)) from error
+    if not isinstance(document, dict):
+        raise UnusableInputError("is no JSON object", where=str(path))
+    weights = any(options.model.glob("*.safetensors"))
+    return choose_model(
+        model_spec(document, str(path)), device=options.device, layers=options.layers, has_weights=weights
+    )
+
+
+def _build(chosen: Chosen, config: EngineConfig, options: ProbeOptions, device: torch.device) -> Probe:
+    # Half types prove nothing about equality: 0 to 4 of 24 requests part at near ties.
+    precision = Precision(torch.bfloat16 if device.type == "cuda" and not options.exact else torch.float32)
+    if chosen.rung.startswith("L2"):
+        assert options.model is not None
+        weights = load_weights(options.model, chosen.spec, precision.dtype, precision.state_dtype, device)
+    else:
+        weights = synthetic_weights(chosen.spec, options.seed, precision.dtype, precision.state_dtype, device)
+    grid = ExactGrid() if options.exact else None
+    return Probe(chosen.spec, config, weights, precision=precision, grid=grid)
+
+
+def _affordable(
+    probe: Probe, workload: Workload, configs: Sequence[EngineConfig], options: ProbeOptions
+) -> int:
+    """The number of requests, from the first on, that the budget allows. The same on every machine."""
+    per_token = 2.0 * probe.spec.active_parameters()
+    budget = min(BUDGET_FLOP[options.device] / per_token, LARGEST_BUDGET_TOKENS[options.device])
+    inputs = workload.inputs
+    computed = np.zeros(len(workload))
+    for config in configs:
+        hits = replay(config, inputs).hit_tokens
+        computed += (inputs.prompt_tokens - hits + inputs.output_tokens) * options.runs_each
+    return max(1, int(np.searchsorted(np.cumsum(computed), budget, side="right")))
