@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,11 @@ from kvtune.cli.options import (
 )
 from kvtune.cli.output import claim_files, note, write_file
 from kvtune.cli.settings import FILE_NAME, settings_template
+
+if TYPE_CHECKING:
+    from kvtune.analyzers.report import Report
+    from kvtune.cli.engine import Server
+    from kvtune.cli.traces import LoadedTrace
 
 Traces = Annotated[
     list[str] | None,
@@ -90,25 +95,68 @@ def run_analysis(
     general: GeneralOptions,
 ) -> int:
     """Read, encode, replay and publish; gives the number of rejected lines."""
+    from kvtune.cli.measuring import Stopwatch
+    from kvtune.cli.publish import publish_report
+
+    watch = Stopwatch()
+    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    found = analyze_traces(
+        "analyze",
+        traces,
+        model=model,
+        sizes=sizes,
+        engine=engine,
+        replay=replay,
+        input=input,
+        detail=detail,
+        general=general,
+        force=output.force,
+    )
+    publish_report(watch.complete(found.report), output)
+    return found.loaded.info.rejected
+
+
+@dataclass(frozen=True)
+class Analyzed:
+    """A trace as ids, the server that the options describe, and the report on both."""
+
+    loaded: LoadedTrace
+    server: Server
+    report: Report
+
+
+def analyze_traces(
+    command: str,
+    traces: list[str],
+    *,
+    model: ModelOptions,
+    sizes: SizeOptions,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    input: InputOptions,
+    detail: DetailOptions,
+    general: GeneralOptions,
+    force: bool,
+) -> Analyzed:
+    """Read, encode and replay; `command` is named in the report. Its `measured` is for the caller to complete."""
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
     from kvtune.analyzers.sizing.serve_command import parse_serve_command
     from kvtune.cli.engine import duration_of, serve_flags, server_of, split_serve_command, units_of
-    from kvtune.cli.measuring import Stopwatch, created_now
+    from kvtune.cli.measuring import created_now
     from kvtune.cli.progress import StageProgress
-    from kvtune.cli.publish import publish_report
     from kvtune.cli.reproduce import command_line
     from kvtune.cli.traces import Encoding, load_trace
 
-    watch, created = Stopwatch(), created_now()
-    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    created = created_now()
     traces, words = split_serve_command(traces)
     serve = parse_serve_command(words, serve_flags(engine)) if words else None
     if serve is not None:
         model = replace(model, model=model.model or serve.model)
         if serve.ignored:
             note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
-    server = server_of(engine, sizes, model.model, serve)
+    stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
+    server = server_of(engine, sizes, model.model, serve) if stated else None
     options = AnalyzeOptions(
         units=units_of(replay.units),
         arrivals=replay.arrivals,
@@ -123,14 +171,16 @@ def run_analysis(
         seed=replay.seed,
     )
     encoding = Encoding(
-        version=server.config.version,
+        version=server.config.version if server else engine.engine_version,
         outputs=replay.outputs == "recorded",
         show_text=detail.show_text,
         by_field=replay.by_field,
         seed=replay.seed,
     )
     with StageProgress(quiet=general.quiet) as progress:
-        loaded = load_trace(traces, input, model, encoding, progress, force=output.force, quiet=general.quiet)
+        loaded = load_trace(traces, input, model, encoding, progress, force=force, quiet=general.quiet)
+        if server is None:  # the model that the trace names gives the sizes, too
+            server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
         report = find_unit(
             loaded.trace,
             server.config,
@@ -138,7 +188,7 @@ def run_analysis(
             Provenance(
                 kvtune_version=__version__,
                 command=command_line(
-                    "analyze",
+                    command,
                     traces,
                     model,
                     sizes,
@@ -156,5 +206,4 @@ def run_analysis(
             ),
             progress,
         )
-    publish_report(watch.complete(report), output)
-    return loaded.info.rejected
+    return Analyzed(loaded, server, report)
