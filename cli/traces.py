@@ -45,11 +45,15 @@ class Encoding:
 
 @dataclass(frozen=True)
 class LoadedTrace:
-    """A trace as ids, and what the report says of it. `caveats` matter for the recommendation."""
+    """A trace as ids, and what the report says of it.
+
+    `model` is the folder that encoded it, None where none did; `caveats` matter for the recommendation.
+    """
 
     trace: TokenTrace
     info: TraceInfo
     tokenizer: TokenizerInfo
+    model: Path | None
     caveats: tuple[str, ...]
 
 
@@ -81,9 +85,11 @@ def load_trace(
             progress=lambda done, total: progress("reading", done, total),
         )
         requests = found.requests
+        has_text = any(request.messages is not None or request.text is not None for request in requests)
+        folder = _model_folder(requests, model) if has_text else None
         trace, encoded = encode_trace(
             requests,
-            _encoder(requests, model, options, encoding),
+            _open_encoder(folder, model, options, encoding) if has_text else None,
             check=CHECKED_REQUESTS if model.check_tokenizer is None else model.check_tokenizer,
             outputs=encoding.outputs,
             show_text=encoding.show_text,
@@ -96,18 +102,17 @@ def load_trace(
         trace,
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
+        folder,
         _caveats(encoded),
     )
 
 
-def _encoder(
-    requests: Iterable[Request], model: ModelOptions, options: InputOptions, encoding: Encoding
-) -> PromptEncoder | None:
-    """What turns text into ids; None where the trace holds no text."""
-    if all(request.messages is None and request.text is None for request in requests):
-        return None
+def _open_encoder(
+    folder: Path | None, model: ModelOptions, options: InputOptions, encoding: Encoding
+) -> PromptEncoder:
+    """What turns text into ids."""
     return open_prompt_encoder(
-        model=_model_folder(requests, model),
+        model=folder,
         tokenizer=model.tokenizer,
         chat_template=Path(model.chat_template) if model.chat_template else None,
         content_format=model.chat_template_content_format,

@@ -188,3 +188,19 @@ def test_an_anonymous_trace_gives_the_same_figures(run, trace: Path, tmp_path: P
     before = (tmp_path / "anonymous.jsonl.gz").read_bytes()
     assert run("anonymize", str(trace), "-o", "anonymous.jsonl.gz", "--force").code == 0
     assert (tmp_path / "anonymous.jsonl.gz").read_bytes() == before
+
+
+def test_the_model_that_the_trace_names_encodes_it_and_gives_the_sizes(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(__file__).parents[2] / "samples" / "tiny-hybrid"
+    monkeypatch.setattr(
+        "kvtune.tokenization.hub._snapshot", lambda name: model if name == "us/tiny" else None
+    )
+    chats = [{"model": "us/tiny", "messages": [{"role": "user", "content": f"Hello {n}"}]} for n in range(3)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    done = run("analyze", "t.jsonl", "--json", "-")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["engine"]["source"] == "model-config"
+    assert document["tokenizer"]["source"] == str(model / "tokenizer.json")
