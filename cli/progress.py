@@ -1,4 +1,4 @@
-"""Progress on stderr: on terminals only, and only for work that takes longer than two seconds.
+"""Progress on stderr: on terminals only, never with NO_COLOR, only for work that takes longer than two seconds.
 
 Knows stages and counts; nothing of what is done in them.
 """
@@ -10,6 +10,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kvtune.cli.output import has_colour
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -20,7 +22,7 @@ class StageProgress:
     """A live line per stage. Call it with the stage, steps done and steps in all (None: not known)."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._shows = sys.stderr.isatty() and not quiet
+        self._shows = has_colour(sys.stderr) and not quiet
         self._start = time.monotonic()
         self._display: Progress | None = None
         self._tasks: dict[str, TaskID] = {}

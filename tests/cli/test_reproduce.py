@@ -48,27 +48,36 @@ def test_the_stopwatch_fills_in_the_costs_and_leaves_the_rest(report: Report) ->
     assert measured.created == report.measured.created
 
 
-def test_progress_keeps_silent_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with StageProgress(quiet=False) as progress:
-        progress("replay", 1, 2)
-    assert capsys.readouterr().err == ""
-
-
-def test_progress_keeps_silent_for_short_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stderr looks like a terminal that wants colour."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with StageProgress(quiet=False) as progress:
-        progress("replay", 1, 2)
-    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_progress_shows_stages_of_long_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr("kvtune.cli.progress.PATIENCE_S", 0.0)
-    with StageProgress(quiet=False) as progress:
+def shown(capsys: pytest.CaptureFixture[str], *, quiet: bool = False) -> str:
+    """What two steps of one stage put on stderr."""
+    with StageProgress(quiet=quiet) as progress:
         progress("replay", 1, 2)
         progress("replay", 2, 2)
-    assert "replay" in capsys.readouterr().err
+    return capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("terminal")
+def test_progress_is_shown_for_long_work_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shown(capsys) == ""
+    monkeypatch.setattr("kvtune.cli.progress.PATIENCE_S", 0.0)
+    assert "replay" in shown(capsys)
+    assert shown(capsys, quiet=True) == ""
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown(capsys) == ""
+
+
+def test_progress_keeps_silent_away_from_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvtune.cli.progress.PATIENCE_S", 0.0)
+    assert shown(capsys) == ""
