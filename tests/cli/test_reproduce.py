@@ -49,8 +49,9 @@ def test_the_stopwatch_fills_in_the_costs_and_leaves_the_rest(report: Report) ->
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stderr looks like a terminal that wants colour."""
+def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The captured stderr looks like a terminal that wants colour."""
+    request.getfixturevalue("capsys")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
