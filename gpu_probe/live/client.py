@@ -15,23 +15,26 @@ from typing import Any, Self
 
 import aiohttp
 import msgspec
+import numpy as np
 from yarl import URL
 
 from kvtune.gpu_probe.live.event_stream import EventSplitter
 from kvtune.tokenization.errors import KvtuneError, MissingDependencyError, UnusableInputError
+from kvtune.tokenization.trace import UInt32
 
 KEY_VARIABLE = "KVTUNE_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
 PAGE_TIMEOUT_S = 30.0
 MAX_PAGE_BYTES = 64 << 20
 _ATTEMPTS = 3
+_ERROR_BYTES = 65_536
 _BACKOFF_S = 0.2
 _KEEPALIVE_S = 2.0
 """Below the 5 s after which the server closes idle connections, so that no request meets a closing one."""
 
 
 class RefusedRequestError(Exception):
-    """The server refused one request (400, 413, 422) and goes on. `str` is its reason, cut; it may hold no prompt."""
+    """The server refused one request (400, 413, 422) and goes on. `str` says of which kind, never with its words."""
 
 
 @dataclass
@@ -42,7 +45,7 @@ class Answer:
         sent: when the request was handed to the socket. events: when each event with output arrived.
         finished: the end of the stream.
         prompt_tokens, completion_tokens, cached_tokens: the server's own count; `cached_tokens` None where not said.
-        prompt_ids: ids that the server made of the prompt, where it was asked to return them.
+        prompt_ids: uint32 ids that the server made of the prompt, where it was asked to return them.
     """
 
     sent: float
@@ -51,7 +54,7 @@ class Answer:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
-    prompt_ids: list[int] | None = None
+    prompt_ids: UInt32 | None = None
 
 
 class _Details(msgspec.Struct):
@@ -205,7 +208,7 @@ class LiveClient:
             raise MissingDependencyError(
                 "the server gave an error inside a stream",
                 where=str(self._url(path)),
-                found=_cut(event.error),
+                found=_kind_of_error({"error": event.error}),
             )
         if any(choice.has_output for choice in event.choices):
             answer.events.append(now)
@@ -213,7 +216,7 @@ class LiveClient:
             (choice.prompt_token_ids for choice in event.choices if choice.prompt_token_ids), None
         )
         if ids is not None:
-            answer.prompt_ids = ids
+            answer.prompt_ids = np.array(ids, dtype=np.int64).astype(np.uint32)
         if event.usage is not None:
             answer.prompt_tokens = event.usage.prompt_tokens
             answer.completion_tokens = event.usage.completion_tokens
@@ -248,8 +251,8 @@ class LiveClient:
                 way_out=f"set {KEY_VARIABLE}",
             )
         if response.status in (400, 413, 422):
-            text = (await response.content.read(4096)).decode("utf-8", "replace")
-            return RefusedRequestError(f"HTTP {response.status}: {_message(text)}")
+            document = _json_or_none(await response.content.read(_ERROR_BYTES))
+            return RefusedRequestError(f"HTTP {response.status}: {_kind_of_error(document)}")
         if response.status == 404:
             return MissingDependencyError(
                 "the server has no such path (HTTP 404)",
@@ -324,21 +327,20 @@ def _broken(path: str, answer: Answer, error: BaseException) -> KvtuneError:
     )
 
 
-def _message(text: str) -> str:
-    """The `message` of an error document, cut where quoted request content could begin."""
-    try:
-        document = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+def _kind_of_error(document: object) -> str:
+    """An error document's type and parameter. Its message is never shown, since it may quote the request."""
+    inner = document.get("error", document) if isinstance(document, dict) else None
+    if not isinstance(inner, dict):
         return "no reason given"
-    if isinstance(document, dict):
-        inner = document.get("error", document)
-        if isinstance(inner, dict) and isinstance(inner.get("message"), str):
-            return _cut(inner["message"])
-    return "no reason given"
+    named = [str(inner[key])[:60] for key in ("type", "param") if inner.get(key)]
+    return ", ".join(named) or "no reason given"
 
 
-def _cut(value: object) -> str:
-    return " ".join(str(value).split())[:160]
+def _json_or_none(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
 
 
 def _base_url(text: str) -> URL:

@@ -34,11 +34,12 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Server:
-    """A started server. `url` answers once `wait_until_ready` has returned."""
+    """A started server. `url` answers once `wait_until_ready` has returned; `shown` is the exact command."""
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    shown: str
 
     async def wait_until_ready(self, client: LiveClient, timeout_s: float, progress: Progress) -> None:
         """Until it answers; new lines of its log are the progress.
@@ -105,7 +106,7 @@ def started(line: ServeLine, unit: int | None, log: Path) -> Iterator[Server]:
             ) from None
     watchdog = _watch(process.pid)
     try:
-        yield Server(process, f"http://{HOST}:{port}", log)
+        yield Server(process, f"http://{HOST}:{port}", log, line.shown(unit, port))
     finally:
         stop_group(process)
         with contextlib.suppress(BrokenPipeError):

@@ -1,0 +1,192 @@
+"""Prediction and a real server, side by side: one start per candidate, or the server that is running.
+
+    serve     current, recommended, next, next, recommended, current   each a start of its own, never two at once
+    endpoint  the unit that the server runs with
+
+Gives the report's `Validation` and a verdict. Knows the order of things; prints nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvtune.analyzers.validation import ValidatedCandidate, Validation
+from kvtune.gpu_probe.live.client import LiveClient
+from kvtune.gpu_probe.live.command import ServeLine
+from kvtune.gpu_probe.live.facts import read_facts
+from kvtune.gpu_probe.live.latency import goodput, latency_of, percentiles
+from kvtune.gpu_probe.live.measure import Measured, Measurement
+from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
+from kvtune.gpu_probe.live.server import started
+from kvtune.gpu_probe.live.verdict import effective_unit, palindromic, sentence
+
+RUNG = "L3"
+"""The user's own server: the top of the ladder of fidelity."""
+
+
+@dataclass(frozen=True)
+class LiveResult:
+    """What was found. `runs` are in the order of running; `logs` is the folder with the servers' logs."""
+
+    validation: Validation
+    verdict: str
+    runs: tuple[Measured, ...]
+    logs: Path | None = None
+
+
+def validate_by_serving(
+    subject: Subject, line: ServeLine, units: Sequence[int | None], options: LiveOptions, listener: Listener
+) -> LiveResult:
+    """Start the user's server once per candidate and run, replay, compare, stop.
+
+    Args:
+        units: candidates, None for the flag unset.
+
+    Raises:
+        MissingDependencyError: a server does not start, or fails; its log is kept.
+        UnusableInputError: the options do not fit the trace.
+    """
+    measurement = Measurement(subject, options, listener)
+    logs = options.log_dir or Path(tempfile.mkdtemp(prefix="kvtune-serve-"))
+    logs.mkdir(parents=True, exist_ok=True)
+    order = palindromic(units, options.runs)
+
+    async def run_all() -> list[Measured]:
+        runs = []
+        for number, unit in enumerate(order, 1):
+            log = logs / f"{number:02}-{_named(unit)}.log"
+            runs.append(await _run_candidate(measurement, subject, line, unit, log, options, listener))
+        return runs
+
+    runs = asyncio.run(run_all())
+    return _result(order, runs, options, device=f"{line.words[0]} on this machine", logs=logs)
+
+
+def validate_endpoint(subject: Subject, url: str, options: LiveOptions, listener: Listener) -> LiveResult:
+    """Replay against a server that is running, with the unit that it has.
+
+    Raises: as `validate_by_serving`.
+    """
+    measurement = Measurement(subject, options, listener)
+
+    async def run_all() -> list[Measured]:
+        async with LiveClient(url, api_key=options.api_key) as client:
+            facts = await read_facts(client, subject.sources, None)
+            _tell_warnings(facts.warnings, listener)
+            name = _named(facts.config.match_unit)
+            return [await measurement.measure(client, facts, name, fresh=False) for _ in range(options.runs)]
+
+    runs = asyncio.run(run_all())
+    return _result(
+        [run.config.match_unit for run in runs], runs, options, device="a running server", logs=None
+    )
+
+
+async def _run_candidate(
+    measurement: Measurement,
+    subject: Subject,
+    line: ServeLine,
+    unit: int | None,
+    log: Path,
+    options: LiveOptions,
+    listener: Listener,
+) -> Measured:
+    with started(line, unit, log) as server:
+        listener.note(server.shown)
+        async with LiveClient(server.url, api_key=line.api_key(os.environ)) as client:
+            await server.wait_until_ready(client, options.ready_timeout_s, listener.log_line)
+            facts = await read_facts(client, subject.sources, log)
+            _tell_warnings(facts.warnings, listener)
+            return await measurement.measure(client, facts, _named(unit), fresh=True)
+
+
+def _tell_warnings(warnings: Sequence[str], listener: Listener) -> None:
+    for text in dict.fromkeys(warnings):
+        listener.note(text)
+
+
+def _named(unit: int | None) -> str:
+    return "unset" if unit is None else str(unit)
+
+
+def _result(
+    order: Sequence[int | None],
+    runs: Sequence[Measured],
+    options: LiveOptions,
+    *,
+    device: str,
+    logs: Path | None,
+) -> LiveResult:
+    by_unit: dict[int | None, list[Measured]] = {}
+    for unit, run in zip(order, runs, strict=True):
+        by_unit.setdefault(unit, []).append(run)
+    differences: list[str] = []
+    for unit, group in by_unit.items():
+        found = [text for run in group for text in _differences(run, _named(unit))]
+        differences += dict.fromkeys(found)
+    agrees = all(run.agrees for run in runs)
+    version = runs[0].facts.version
+    validation = Validation(
+        rung=RUNG,
+        device=f"vLLM {version}, {device}",
+        clock="wall",
+        order=" ".join(_named(unit) for unit in order),
+        runs=options.runs,
+        slo=dict(options.slo) or None,
+        candidates=tuple(_candidate(group, options) for group in by_unit.values()),
+        agrees=agrees,
+        differences=tuple(differences),
+    )
+    return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs)
+
+
+def _differences(run: Measured, name: str) -> list[str]:
+    found = []
+    if run.tokens is not None:
+        found.append(run.tokens.sentence())
+    if not run.comparison.exact:
+        found.append(sentence(run.comparison, f"unit {name}"))
+    found += [f"unit {name}: {text}" for text in run.problems]
+    if run.run.refused:
+        index, why = run.run.refused[0]
+        found.append(
+            f"unit {name}: {len(run.run.refused):,} requests were refused, the first in place {index + 1} ({why})"
+        )
+    return found
+
+
+def _candidate(runs: Sequence[Measured], options: LiveOptions) -> ValidatedCandidate:
+    """Token counts are of one run (the first), latencies of all of them."""
+    first = runs[0]
+    latencies = [
+        latency for run in runs for answer in run.run.answers if answer and (latency := latency_of(answer))
+    ]
+    matched = int(first.hits.sum())
+    return ValidatedCandidate(
+        unit=effective_unit(first.config),
+        matched_tokens=matched,
+        recomputed_tokens=int(first.trace.prompt_tokens.sum()) - matched,
+        copied_tokens=None,
+        ttft_s=percentiles(latency.ttft for latency in latencies),
+        itl_s=percentiles(gap for latency in latencies for gap in latency.itl),
+        tpot_s=percentiles(latency.tpot for latency in latencies),
+        e2e_s=percentiles(latency.e2e for latency in latencies),
+        preemptions=first.counters.preemptions,
+        goodput_rps=goodput(latencies, options.slo, sum(run.run.wall_s for run in runs)),
+    )
+
+
+def _verdict(version: str, runs: Sequence[Measured], agrees: bool) -> str:
+    requests = sum(run.comparison.requests for run in runs)
+    equal = sum(run.comparison.equal for run in runs)
+    figures = f"{equal:,} of {requests:,} requests hit exactly what was predicted"
+    if not agrees:
+        return f"this server does not do what the profile of vLLM {version} says: {figures}"
+    if equal < requests:
+        return f"nothing speaks against the profile of vLLM {version}: {figures}, and no hit is impossible"
+    return f"this server does what the profile of vLLM {version} says: {figures}"
