@@ -92,7 +92,10 @@ def _one_group(specs: Sequence[LayerSpec]) -> bool:
     """All layers need the same number of token slots: one kind, one block, one window."""
     first = specs[0]
     if first.kind == "mamba":
-        return len(set(specs)) == 1
+        return all(
+            (spec.kind, spec.page_bytes, spec.replicated) == ("mamba", first.page_bytes, first.replicated)
+            for spec in specs
+        )
     return all(
         (spec.kind, spec.block_size, spec.window, spec.cacheable)
         == (first.kind, first.block_size, first.window, first.cacheable)
