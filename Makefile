@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constr
 
 export PYTHONPATH := build/links
 
-.PHONY: demo test check lint types layers smoke schemas bench links clean
+.PHONY: demo test check lint types layers smoke schemas bench fuzz links clean
 .DEFAULT_GOAL := check
 
 demo: $(VENV)/run.stamp  ## The full report for the bundled trace
@@ -36,6 +36,9 @@ schemas: $(VENV)/dev.stamp links  ## Write the JSON Schemas anew from the report
 
 bench: $(VENV)/dev.stamp links  ## The benchmarks; they never run in CI
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+fuzz: $(VENV)/dev.stamp links  ## 100,000 hostile inputs through the readers; INPUTS=N for another number
+	@$(BIN)/python tests/fuzz/test_fuzz_readers.py --inputs $(or $(INPUTS),100000)
 
 links: build/links/kvtune  ## The root under its package name, for tools that look for a folder of that name
 

@@ -24,6 +24,7 @@ from kvtune.tokenization.stream_pairs import StreamPairs
 from kvtune.tokenization.strict_json import StrictDecoder
 
 MAX_LINE_BYTES = 256 << 20
+_LONGEST_NAME = 32
 
 _REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -227,7 +228,7 @@ def _require_one_kind(requests: Sequence[Request]) -> None:
 
 def _shape(record: Record) -> str:
     """A record by its field names, which are not content."""
-    names = [name for name in record if name.isidentifier()][:6]
+    names = [name for name in record if name.isidentifier() and len(name) <= _LONGEST_NAME][:6]
     return f"fields {', '.join(names)}" if names else "an object without known fields"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from kvtune.tokenization.containers.item import Item
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
+from kvtune.tokenization.sources import BrokenStreamError
 
 _BATCH_ROWS = 1024
 
@@ -28,12 +29,12 @@ def read_columnar(name: str, chunks: Iterable[bytes]) -> Iterator[Item]:
         ) from error
     # pyarrow seeks; the stream is copied so that stdin, compressed files and the digest work as everywhere.
     with tempfile.TemporaryFile() as file:
-        for chunk in chunks:
-            file.write(chunk)
-        file.seek(0)
         try:
+            for chunk in chunks:
+                file.write(chunk)
+            file.seek(0)
             yield from _rows(name, file)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:
+        except (BrokenStreamError, pyarrow.ArrowException, OSError, ValueError) as error:
             raise UnusableInputError(
                 "not a readable Parquet or Arrow file",
                 where=name,

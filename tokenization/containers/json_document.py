@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import msgspec
 
@@ -53,8 +54,9 @@ def read_document(name: str, chunks: Iterable[bytes], decoder: StrictDecoder, li
             pieces.append(chunk)
             size += len(chunk)
             if size > limit:
-                yield Item(f"{name}:1", too_long(limit), _again(pieces, rest))
-                for _ in rest:
+                whole = _again(pieces, rest)
+                yield Item(f"{name}:1", too_long(limit), whole)
+                for _ in whole:
                     pass
                 return
     except BrokenStreamError as error:
@@ -69,7 +71,8 @@ def read_document(name: str, chunks: Iterable[bytes], decoder: StrictDecoder, li
 
 def _again(pieces: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from pieces
-    yield from rest
+    with suppress(BrokenStreamError):  # it is rejected already
+        yield from rest
 
 
 def _object(

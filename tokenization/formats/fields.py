@@ -25,6 +25,7 @@ IDS = ("custom_id", "request_id", "id")
 SESSIONS = ("conversation", "conversation_id", "session_id", "session", "chat_id", "thread_id")
 SERVERS = ("api_base", "server", "worker_id", "replica", "backend", "instance_id")
 TENANTS = ("tenant", "tenant_id")
+_MOST_TOKENS = 1 << 32
 _LORAS = ("lora", "lora_name", "lora_adapter")
 _IDENTITY_FIELDS = frozenset({"lora_request", "lora_path", "cache_salt", *_LORAS, *TENANTS})
 OUTPUT_LENGTHS = ("output_tokens", "output_length", "completion_tokens")
@@ -124,6 +125,7 @@ def whole_number(record: Mapping[str, Any], names: Iterable[str], *, least: int 
     if isinstance(value, bool) or not isinstance(value, int):
         reason = "not_a_number" if isinstance(value, float) else "wrong_type"
         raise RecordError(reason, name, found=describe(value), wanted="a whole number")
-    if value < least:
-        raise RecordError("not_a_number", name, found=str(value), wanted=f"at least {least}")
+    if not least <= value <= _MOST_TOKENS:
+        wanted = f"a whole number from {least} to {_MOST_TOKENS}"
+        raise RecordError("not_a_number", name, found=describe(value), wanted=wanted)
     return value

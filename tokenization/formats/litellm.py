@@ -61,7 +61,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
 
 
 def _refuse_redacted(body: Record) -> None:
-    for one in body.get("messages") or []:
+    messages = body.get("messages")
+    for one in messages if isinstance(messages, list) else ():
         if isinstance(one, dict) and one.get("content") in _REDACTED:
             raise RecordError("no_request", "messages", found="redacted content", wanted="content in the log")
     if not body.get("messages") and not body.get("prompt") and not body.get("input"):

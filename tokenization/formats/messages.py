@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvtune.tokenization.media import TEXT_PARTS
 from kvtune.tokenization.rejects import RecordError, describe, describe_name
 from kvtune.tokenization.request import Message
 
@@ -58,8 +59,13 @@ def _check_parts(content: Any, field: str) -> None:
             raise RecordError(
                 "wrong_type", f"{field}[{number}]", found=describe(part), wanted="a content part"
             )
-        if part.get("type") in ("text", "input_text", "output_text", "refusal", "thinking"):
-            text = part.get("text", part.get("refusal", part.get("thinking")))
+        kind = part.get("type")
+        if kind is not None and not isinstance(kind, str):
+            raise RecordError(
+                "wrong_type", f"{field}[{number}].type", found=describe(kind), wanted="a string"
+            )
+        if kind in TEXT_PARTS:
+            text = part.get("text", part.get(kind))
             if not isinstance(text, str):
                 raise RecordError(
                     "wrong_type", f"{field}[{number}].text", found=describe(text), wanted="a string"

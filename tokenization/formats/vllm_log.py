@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -140,7 +141,9 @@ def _prompt(text: str) -> tuple[str | None, list[int] | None]:
 def _literal(text: str) -> str:
     """The string that Python wrote as `text`."""
     try:
-        value: Any = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes that Python knows not
+            value: Any = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
     if not isinstance(value, str):

@@ -96,6 +96,12 @@ def test_compressed_and_from_stdin(tmp_path: Path) -> None:
         assert [one.text for one in read_trace(["-"], stdin=io.BytesIO(packed)).requests] == ["a"]
 
 
+def test_a_cut_gzip_around_it_is_refused_by_name(tmp_path: Path) -> None:
+    data = table_file(tmp_path / "t.parquet", [{"prompt": "a"}]).read_bytes()
+    with pytest.raises(UnusableInputError, match="not a readable Parquet"):
+        read_trace(["-"], stdin=io.BytesIO(gzip.compress(data)[:-30]))
+
+
 @pytest.mark.parametrize("cut", [4, 40, -20])
 def test_a_broken_file_is_refused_by_name(tmp_path: Path, cut: int) -> None:
     path = table_file(tmp_path / "t.parquet", [{"prompt": "a"}])

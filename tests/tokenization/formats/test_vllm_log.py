@@ -49,7 +49,7 @@ def test_old_lines() -> None:
 
 
 def test_a_log_without_prompts_says_what_is_missing() -> None:
-    line = "INFO 01-02 03:04:05 [logger.py:41] Received request cmpl-1: params: SamplingParams(n=1), lora_request: None.\n"
+    line = "INFO 01-02 03:04:05 [logger.py:41] Received request cmpl-1: params: SamplingParams(n=1).\n"
     with pytest.raises(NoUsableRequestError, match="no request in the record: 2"):
         read(line + line.replace("cmpl-1", "cmpl-2"))
 
