@@ -48,15 +48,6 @@ def test_the_stopwatch_fills_in_the_costs_and_leaves_the_rest(report: Report) ->
     assert measured.created == report.measured.created
 
 
-@pytest.fixture
-def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The captured stderr looks like a terminal that wants colour."""
-    request.getfixturevalue("capsys")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-
-
 def shown(capsys: pytest.CaptureFixture[str], *, quiet: bool = False) -> str:
     """What two steps of one stage put on stderr."""
     with StageProgress(quiet=quiet) as progress:
@@ -65,10 +56,12 @@ def shown(capsys: pytest.CaptureFixture[str], *, quiet: bool = False) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("terminal")
 def test_progress_is_shown_for_long_work_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert shown(capsys) == ""
     monkeypatch.setattr("kvtune.cli.progress.PATIENCE_S", 0.0)
     assert "replay" in shown(capsys)
