@@ -22,6 +22,7 @@ class AnalyzeOptions:
         bin_width: of the histogram, tokens; None picks one.
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
+        levers: also try what beside the unit would recover tokens, by replaying changed traces.
         per_request: list every request.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
         seed: of the interval's resampling and of random routing.
@@ -34,6 +35,7 @@ class AnalyzeOptions:
     bin_width: int | None = None
     window_s: float | None = None
     capacity_curve: bool = False
+    levers: bool = False
     per_request: bool = False
     replicas: int = 1
     route: Route = "sticky"

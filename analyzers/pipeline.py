@@ -7,7 +7,7 @@ Each step stands in its own file; here they are only put in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -16,13 +16,23 @@ from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, lad
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.levers import find_levers
+from kvtune.analyzers.levers.trial import Baseline
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
 from kvtune.analyzers.prefix_tree import build_prefix_tree
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
-from kvtune.analyzers.report import CapacityPoint, LossesBySetting, Measured, Refused, ReplayInfo, Report
+from kvtune.analyzers.report import (
+    CapacityPoint,
+    Lever,
+    LossesBySetting,
+    Measured,
+    Refused,
+    ReplayInfo,
+    Report,
+)
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 from kvtune.analyzers.routing import logged_replicas, route_requests, separate_caches
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
@@ -39,11 +49,12 @@ from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything found, before it is put into rows. `trace` has a namespace per replica.
+    """Everything found, before it is put into rows. `trace` has a namespace per replica, `undivided` has not.
 
     `setting` speaks of grids: its units are the effective ones of the unit in force and of the default.
     """
 
+    undivided: TokenTrace
     trace: TokenTrace
     config: EngineConfig
     options: AnalyzeOptions
@@ -60,12 +71,19 @@ class Analysis:
 
     def result_on(self, grid: int) -> ReplayResult:
         """The replay whose hits land on `grid`."""
-        row = next(
-            row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None
-        )
-        result = self.sweep.of(row)
+        result = self.sweep.of(self._row_on(grid))
         assert result is not None
         return result
+
+    def unit_on(self, grid: int) -> int | None:
+        """The unit of that replay; None where it is the default, which needs no flag."""
+        unit = self._row_on(grid).unit
+        return None if unit == self.sweep.default_unit else unit
+
+    def _row_on(self, grid: int) -> UnitCandidate:
+        return next(
+            row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None
+        )
 
 
 def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progress: Progress) -> Analysis:
@@ -88,6 +106,7 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     replica = logged_replicas(trace)
     if replica is None and options.replicas > 1:
         replica = route_requests(trace, shared, options.replicas, options.route, options.seed)
+    undivided = trace
     if replica is not None:
         trace = separate_caches(trace, replica)
         shared = find_shared_prefixes(trace, options.outputs)
@@ -128,6 +147,7 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
             f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
         )
     return Analysis(
+        undivided,
         trace,
         config,
         options,
@@ -160,8 +180,10 @@ def analyze(
     inputs = replay_input(trace, found.shared)
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
     losses_today, losses_then = (
-        losses_by_request(config, inputs, found.replica, shared, result, grid=grid)
-        for result, grid in ((today, found.setting.current_unit), (then, found.choice.unit))
+        losses_by_request(
+            replace(config, match_unit=found.unit_on(grid)), inputs, found.replica, shared, options.arrivals
+        )
+        for grid in (found.setting.current_unit, found.choice.unit)
     )
     return Report(
         kvtune_version=provenance.kvtune_version,
@@ -217,6 +239,7 @@ def analyze(
         )
         if options.window_s
         else (),
+        levers=_levers(found, progress) if options.levers else (),
         recommendation=recommendation(
             found.choice,
             why=explain_choice(found.choice, found.outcomes, found.setting),
@@ -237,6 +260,21 @@ def _repeated(trace: TokenTrace) -> Int64:
         lengths=trace.prompt_tokens,
         backwards=True,
     ).shared
+
+
+def _levers(found: Analysis, progress: Progress) -> tuple[Lever, ...]:
+    """Every lever on top of the recommended unit."""
+    unit = found.choice.unit
+    base = Baseline(
+        trace=found.trace,
+        config=replace(found.config, match_unit=None if unit == found.setting.default_unit else unit),
+        options=found.options,
+        replica=found.replica,
+        sessions=found.sessions,
+        result=found.result_on(unit),
+        grid=unit,
+    )
+    return find_levers(base, found.shared, found.undivided, progress)
 
 
 def _measured(found: Analysis, created: str) -> Measured:

@@ -165,6 +165,7 @@ def analyze_traces(
         bin_width=detail.bin_width,
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,
+        levers=replay.levers,
         per_request=detail.per_request,
         replicas=replay.replicas,
         route=replay.route,

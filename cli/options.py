@@ -227,6 +227,10 @@ class ReplayOptions:
     capacity_curve: Annotated[
         bool, option("--capacity-curve", "", "Replay a range of pool sizes.", REPLAY)
     ] = False
+    levers: Annotated[
+        bool,
+        option("--levers", "", "Also try what else would recover tokens: priming, padding, flags.", REPLAY),
+    ] = False
     window: Annotated[
         str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
     ] = None
