@@ -1,15 +1,37 @@
-"""Where shared tokens went that were not reused: each limit's share per request, summing exactly to what was shared."""
+"""Where shared tokens went that were not reused: each limit's share per request, summing exactly to what was shared.
+
+A cascade of lengths, each at most the one before; a loss is the step from one to the next:
+
+    shared      what the prompt shares with anything cached before it
+      granularity         down to a multiple of the grid that hits land on
+    on grid
+      window              what a sliding window's or local chunk's kept blocks do not reach
+    in windows
+      no_recurrent_state  no Mamba state (nor tail of an attention block) was ever kept there
+    ever kept
+      in_flight           kept by an earlier request, but not yet when this one was admitted
+    kept in time
+      evicted             kept in time, and handed out again before this request came
+    there
+      speculative_drop    the unit that a drafter gives up, or whose next tokens its hashes ask for
+    hit
+
+All lengths but the first come out of one recorded replay with the setting in question: at a request's first
+admission its lookup is repeated with the drop lifted, with keys that were never evicted, and, after the run, with
+all keys that earlier requests ever left (`bookkeeping.recorder`). They say what stood in the way in this run, not
+what another run would have done. A refused prompt's sharing counts as evicted: the pool is too small for it.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.replay import ReplayInput, ReplayResult
-from kvtune.analyzers.sweep import replay_caches
+from kvtune.analyzers.replay import Arrivals, Limits, ReplayInput, ReplayResult, replay
 from kvtune.tokenization.trace import Int32, Int64
+
+LOSSES = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
+"""In the report's order."""
 
 
 def losses_by_request(
@@ -17,22 +39,63 @@ def losses_by_request(
     inputs: ReplayInput,
     replica: Int32 | None,
     shared: Int64,
-    result: ReplayResult,
-    *,
-    grid: int,
+    arrivals: Arrivals = "sequential",
 ) -> dict[str, Int64]:
-    """Losses of one replay, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
+    """Losses under `config`, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
 
-    `granularity`: from the shared length down to its last multiple of `grid`. `evicted`: what the same replay
-    hits more with an unlimited pool. `no_recurrent_state`: the rest, where no state was kept.
+    Args:
+        replica: int32[R], the cache that each request meets; None: one for all.
+        shared: int64[R], from `find_shared_prefixes`, under the outputs that `inputs` holds.
     """
-    on_grid = shared // grid * grid
-    kept = result.hit_tokens
-    if config.num_blocks is not None and int(result.evicted_blocks.sum()):
-        unlimited = replay_caches(replace(config, num_blocks=None), inputs, replica)
-        kept = np.clip(unlimited.hit_tokens, result.hit_tokens, np.maximum(on_grid, result.hit_tokens))
-    return {
-        "granularity": shared - np.maximum(on_grid, result.hit_tokens),
-        "no_recurrent_state": np.maximum(on_grid, result.hit_tokens) - kept,
-        "evicted": kept - result.hit_tokens,
+    if replica is None:
+        return _losses(config, inputs, shared, arrivals)
+    losses = {name: np.zeros(len(shared), dtype=np.int64) for name in LOSSES}
+    for number in np.unique(replica):
+        indices = np.flatnonzero(replica == number)
+        part = _losses(config, inputs.subset(indices), shared[indices], arrivals)
+        for name, values in part.items():
+            losses[name][indices] = values
+    return losses
+
+
+def _losses(config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals) -> dict[str, Int64]:
+    result = replay(config, inputs, arrivals=arrivals, record=True)
+    assert result.limits is not None
+    return split_losses(config, inputs, shared, result, result.limits)
+
+
+def split_losses(
+    config: EngineConfig, inputs: ReplayInput, shared: Int64, result: ReplayResult, limits: Limits
+) -> dict[str, Int64]:
+    """The cascade of one recorded replay."""
+    hit, grid = result.hit_tokens, result.sizes.cache_hit_alignment
+    kinds = {group.kind for group in config.groups}
+    on_grid = np.maximum(shared // grid * grid, hit)
+    provable = _provable(inputs.prompt_tokens, shared, grid, result.sizes.hash_lookahead_tokens)
+    bound = np.clip(provable, hit, on_grid)
+    in_windows = bound
+    if kinds & {"sliding_window", "chunked_local"}:
+        in_windows = np.where(limits.seen, np.clip(limits.within_windows, hit, bound), bound)
+    ever = np.where(limits.seen, np.clip(limits.ever, hit, in_windows), in_windows)
+    in_time = np.clip(limits.without_evictions, hit, ever)
+    there = np.clip(limits.without_drop, hit, in_time)
+    never = in_windows - ever
+    losses = {
+        "granularity": shared - on_grid,
+        "window": bound - in_windows,
+        "no_recurrent_state": never,
+        "evicted": in_time - there + np.where(limits.seen, 0, ever - in_time),
+        "in_flight": np.where(limits.seen, ever - in_time, 0),
+        "speculative_drop": there - hit + on_grid - bound,
     }
+    if "mamba" not in kinds:
+        # Attention keeps every block: what is missing was left out by a window, or never computed for want of blocks.
+        losses["no_recurrent_state"] = np.zeros_like(never)
+        losses["window" if "sliding_window" in kinds else "evicted"] += never
+    return losses
+
+
+def _provable(prompt_tokens: Int64, shared: Int64, grid: int, lookahead: int) -> Int64:
+    """How far hashes that look ahead can prove a shared prefix. One that reaches the last token goes on past it."""
+    reach = np.where(shared == prompt_tokens - 1, shared + 1, shared) - lookahead
+    return np.maximum(reach // grid * grid, 0) if lookahead else shared // grid * grid

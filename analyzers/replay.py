@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
 from kvtune.analyzers.bookkeeping.integrity import check_integrity
+from kvtune.analyzers.bookkeeping.recorder import EngineLog, LookupRecord, Recorder
 from kvtune.analyzers.bookkeeping.roomy_pool import PoolTooSmallError
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler, make_scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
@@ -44,6 +46,34 @@ class ReplayInput:
     arrival: Float64 | None = None
     ids: Seq[str] = ()
 
+    def subset(self, indices: Int64) -> ReplayInput:
+        """Only these requests, in their order."""
+        return ReplayInput(
+            paths=[self.paths[index] for index in indices],
+            prompt_tokens=self.prompt_tokens[indices],
+            output_tokens=self.output_tokens[indices],
+            arrival=None if self.arrival is None else self.arrival[indices],
+            ids=[self.ids[index] for index in indices] if self.ids else (),
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a request's hit would have got with some limits lifted, int64[R] tokens; each at least the next.
+
+    Attributes:
+        within_windows: what sliding windows and local chunks allow by themselves.
+        ever: what every group ever had of the prefix, from earlier requests, gone or not there yet.
+        without_evictions: what was there at admission or had been evicted. without_drop: what was there.
+        seen: bool[R], whether the request was looked up and ran; elsewhere the others are 0.
+    """
+
+    within_windows: Int64
+    ever: Int64
+    without_evictions: Int64
+    without_drop: Int64
+    seen: npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class ReplayResult:
@@ -59,6 +89,7 @@ class ReplayResult:
         refused: (request, blocks needed) of prompts that can never fit the pool, the null block not counted.
         num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end.
         sizes: what the engine resolved.
+        limits, log: only with `record`.
     """
 
     hit_tokens: Int64
@@ -73,6 +104,8 @@ class ReplayResult:
     num_steps: int
     num_keys: int
     sizes: ResolvedSizes
+    limits: Limits | None = None
+    log: EngineLog | None = None
 
 
 def replay(
@@ -80,11 +113,13 @@ def replay(
     inputs: ReplayInput,
     *,
     arrivals: Arrivals = "sequential",
+    record: bool = False,
     check: bool = False,
 ) -> ReplayResult:
     """Run all requests through one engine.
 
     Args:
+        record: keep `limits` and `log`, for losses and explanations.
         check: verify the conservation laws after every request; slow.
 
     Raises:
@@ -93,16 +128,19 @@ def replay(
     """
     profile = profile_for(config.version).profile
     sizes = resolve_sizes(config, profile)
-    if not check:
+    if not (check or record):
         # A pool that never runs out needs no block identities; one that does shows it early.
         try:
-            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, check)
+            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs)
         except PoolTooSmallError:
             pass
-    return _replay(make_scheduler(config, profile, sizes), inputs, check)
+    scheduler = make_scheduler(config, profile, sizes)
+    if record:
+        scheduler.recorder = Recorder(scheduler.coordinator, profile)
+    return _replay(scheduler, inputs, check)
 
 
-def _replay(scheduler: Scheduler, inputs: ReplayInput, check: bool) -> ReplayResult:
+def _replay(scheduler: Scheduler, inputs: ReplayInput, check: bool = False) -> ReplayResult:
     lookahead = scheduler.sizes.hash_lookahead_tokens
     sequences = [
         Sequence(index, path, prompt, output, lookahead=lookahead)
@@ -171,6 +209,7 @@ def _result(run: _SequentialRun, sequences: Seq[Sequence]) -> ReplayResult:
     def column(name: str) -> Int64:
         return np.array([getattr(sequence, name) for sequence in sequences], dtype=np.int64)
 
+    recorder = run.scheduler.recorder
     return ReplayResult(
         hit_tokens=np.maximum(column("first_hit"), 0),
         junction=column("first_junction"),
@@ -184,4 +223,25 @@ def _result(run: _SequentialRun, sequences: Seq[Sequence]) -> ReplayResult:
         num_steps=run.num_steps,
         num_keys=run.scheduler.coordinator.num_keys,
         sizes=run.scheduler.sizes,
+        limits=None if recorder is None else _limits(recorder, sequences),
+        log=None if recorder is None else recorder.log,
+    )
+
+
+def _limits(recorder: Recorder, sequences: Seq[Sequence]) -> Limits:
+    lookups = recorder.log.lookups
+    nothing = LookupRecord(0, 0, 0, (), 0, 0, 0)
+    seen = [sequence.finished and sequence.index in lookups for sequence in sequences]
+    found = [
+        lookups[sequence.index] if looked_up else nothing
+        for sequence, looked_up in zip(sequences, seen, strict=True)
+    ]
+    unevicted = np.array([lookup.without_evictions for lookup in found], dtype=np.int64)
+    ever = np.array(recorder.once_all_earlier_had_run(sequences), dtype=np.int64)
+    return Limits(
+        within_windows=np.array([lookup.within_windows for lookup in found], dtype=np.int64),
+        ever=np.maximum(ever, unevicted),
+        without_evictions=unevicted,
+        without_drop=np.array([lookup.without_drop for lookup in found], dtype=np.int64),
+        seen=np.array(seen, dtype=bool),
     )

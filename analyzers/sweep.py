@@ -70,18 +70,8 @@ def replay_caches(
     if replica is None:
         return replay(config, inputs, arrivals=arrivals)
     members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [replay(config, _subset(inputs, indices), arrivals=arrivals) for indices in members]
+    results = [replay(config, inputs.subset(indices), arrivals=arrivals) for indices in members]
     return _join(results, members)
-
-
-def _subset(inputs: ReplayInput, indices: Int64) -> ReplayInput:
-    return ReplayInput(
-        paths=[inputs.paths[index] for index in indices],
-        prompt_tokens=inputs.prompt_tokens[indices],
-        output_tokens=inputs.output_tokens[indices],
-        arrival=None if inputs.arrival is None else inputs.arrival[indices],
-        ids=[inputs.ids[index] for index in indices] if inputs.ids else (),
-    )
 
 
 def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:

@@ -96,7 +96,7 @@ class BlockPool:
             else:
                 block, _ = self._lru.popitem(last=False)
                 assert block.home is not None
-                block.home.forget(block, evicted=True)
+                block.home.forget(block, "evicted")
                 self.evicted_blocks += 1
             block.ref_count = 1
             blocks.append(block)

@@ -162,9 +162,9 @@ class Coordinator:
         slots = main + self._slot_lookahead
         if slots > max_len:
             slots = max_len
-        for place, manager in self._exporting:
+        for place, mamba in self._exporting:
             end = sequence.prefill_end if self._knows_prefill_end else 0
-            manager.plan_export(states[place], start, main, end)
+            mamba.plan_export(states[place], start, main, end)
         if pool.num_free < watermark + slots * self._blocks_per_token + self._blocks_besides and (
             self._count(sequence, hit, slots, main, start, False) + watermark > pool.num_free
         ):

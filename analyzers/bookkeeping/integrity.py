@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.bookkeeping.mamba import StateTable
+from kvtune.analyzers.bookkeeping.roomy_pool import RoomyPool
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 
@@ -27,6 +28,9 @@ def check_integrity(scheduler: Scheduler, sequences: Iterable[Sequence]) -> None
         IntegrityError: naming the law and the block or request.
     """
     coordinator = scheduler.coordinator
+    pool = coordinator.pool
+    if isinstance(pool, RoomyPool):
+        raise TypeError("a pool that only counts blocks cannot be checked")
     held: Counter[Block] = Counter()
     for sequence in scheduler.running:
         for state in sequence.states:
@@ -37,13 +41,12 @@ def check_integrity(scheduler: Scheduler, sequences: Iterable[Sequence]) -> None
     for block, count in held.items():
         if block.ref_count != count:
             raise IntegrityError(f"{block} is held by {count} table entries")
-    free = coordinator.pool.free_blocks()
+    free = pool.free_blocks()
     for block in free:
         if block.ref_count or block in held:
             raise IntegrityError(f"{block} is free and referenced")
     if len(set(free)) != len(free):
         raise IntegrityError("a block is free twice")
-    pool = coordinator.pool
     if len(free) + len(held) != pool.num_used_ids:
         raise IntegrityError(
             f"{pool.num_used_ids} blocks were used, {len(free)} are free, {len(held)} are held"

@@ -20,7 +20,9 @@ from kvtune.analyzers.bookkeeping.finders import (
 )
 from kvtune.analyzers.bookkeeping.mamba import MambaAlignManager
 from kvtune.analyzers.bookkeeping.manager import AttentionManager
+from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
 from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.layout import Kind
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.resolver import ResolvedSizes
 
@@ -54,8 +56,17 @@ class PrefixLookup:
     """Asks the groups of one engine. Groups that are not cacheable take no part."""
 
     def __init__(
-        self, managers: Seq[Manager], sizes: ResolvedSizes, profile: ReleaseProfile, dropping: frozenset[int]
+        self,
+        managers: Seq[Manager],
+        sizes: ResolvedSizes,
+        profile: ReleaseProfile,
+        dropping: frozenset[int],
+        *,
+        indexes: Seq[Seq[PrefixIndex]] | None = None,
+        kinds: frozenset[Kind] | None = None,
     ) -> None:
+        """`indexes`: look in these, one list per manager, instead of the managers' own. `kinds`: ask only these."""
+        own = [manager.indexes for manager in managers] if indexes is None else indexes
         self._managers = managers
         self._nothing: tuple[Seq[Block | None], ...] = tuple(() for _ in managers)
         self._unit = sizes.hash_block_size
@@ -64,7 +75,7 @@ class PrefixLookup:
         self._finders: list[Finder] = []
         specs: dict[object, list[int]] = {}
         for place, manager in enumerate(managers):
-            if manager.group.cacheable:
+            if manager.group.cacheable and (kinds is None or manager.group.kind in kinds):
                 spec = replace(manager.group, count=1, draft=False)
                 specs.setdefault((spec, manager.block_size), []).append(place)
         # Full attention first: its answer bounds all others.
@@ -72,11 +83,9 @@ class PrefixLookup:
         grid = sizes.cache_hit_alignment
         for places in ordered:
             first = managers[places[0]]
-            indexes = [index for place in places for index in managers[place].indexes]
-            drops = any(index.group in dropping for index in indexes)
-            finder = _FINDERS[first.group.kind](
-                first.group, indexes, first.block_size, self._unit, grid, drops
-            )
+            joint = [index for place in places for index in own[place]]
+            drops = any(index.group in dropping for index in joint)
+            finder = _FINDERS[first.group.kind](first.group, joint, first.block_size, self._unit, grid, drops)
             self._finders.append(finder)
             self._spec_managers.append(places)
         self._single = len(managers) == 1 and managers[0].members == 1
@@ -84,7 +93,10 @@ class PrefixLookup:
 
     def find(self, sequence: Sequence) -> Hit:
         """The hit of a sequence that is about to be admitted; the last token is always left to compute."""
-        limit = sequence.num_tokens - 1
+        return self.find_up_to(sequence, sequence.num_tokens - 1)
+
+    def find_up_to(self, sequence: Sequence, limit: int) -> Hit:
+        """The hit of at most `limit` tokens."""
         finders = self._finders
         for finder in finders:
             finder.probes = 0
@@ -103,6 +115,10 @@ class PrefixLookup:
             assert answer is not None
             self._share_out(blocks, places, finder, answer, tokens)
         return Hit(tokens, longest if longest > tokens else 0, probes, blocks)
+
+    def length_up_to(self, sequence: Sequence, limit: int) -> int:
+        """The length of that hit alone."""
+        return self._reconcile(sequence, limit)[1]
 
     def _reconcile(self, sequence: Sequence, limit: int) -> tuple[list[Found | None], int, int]:
         """Each finder's answer, the length that all agree on, and the longest answer."""

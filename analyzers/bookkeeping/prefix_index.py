@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from typing import Literal
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.prefix_tree import KEY_SHIFT
 
 _POSITION = (1 << KEY_SHIFT) - 1
 
-KeyListener = Callable[[str, int, Block, int], None]
-"""Called with `keyed`, `forgotten` or `evicted`, the group, the block and the key."""
+KeyEvent = Literal["keyed", "moved", "overwritten", "evicted"]
+
+KeyListener = Callable[[KeyEvent, int, Block, int], None]
+"""Called with what happened, the group, the block that has or had the key, and the key."""
 
 
 class PrefixIndex:
@@ -49,19 +52,12 @@ class PrefixIndex:
         entry = self.blocks.get(key)
         return block in entry if isinstance(entry, dict) else entry is block
 
-    def insert(self, key: int, block: Block, tokens: int) -> None:
+    def insert(self, key: int, block: Block, tokens: int, event: KeyEvent = "keyed") -> None:
         """Make `block` findable by `key`, the name of a prefix of `tokens` tokens."""
         entry = self.blocks.get(key)
         if entry is None:
             self.blocks[key] = block
-            skip = self._except
-            if skip == 0 or (skip is not None and tokens % skip):
-                position = key & _POSITION
-                kept = self.positions.get(key - position)
-                if kept is None:
-                    self.positions[key - position] = [position]
-                else:
-                    insort(kept, position)
+            self._place(key, tokens)
         elif isinstance(entry, dict):
             if block in entry:
                 return
@@ -79,7 +75,7 @@ class PrefixIndex:
         else:
             block.aliases.append(key)
         if self.listener is not None:
-            self.listener("keyed", self.group, block, key)
+            self.listener(event, self.group, block, key)
 
     def key_partial(self, key: int, block: Block, tokens: int) -> None:
         """Key a block at a prefix that may end inside it: a shorter prefix's keys give way, a longer one's stay."""
@@ -87,15 +83,15 @@ class PrefixIndex:
             self.forget(block)
         self.insert(key, block, tokens)
 
-    def forget(self, block: Block, *, evicted: bool = False) -> None:
+    def forget(self, block: Block, event: KeyEvent = "overwritten") -> None:
         """Drop every key of `block`."""
         key = block.key
         if key is None:
             return
-        self._remove(key, block, evicted)
+        self._remove(key, block, event)
         if block.aliases is not None:
             for alias in block.aliases:
-                self._remove(alias, block, evicted)
+                self._remove(alias, block, event)
             block.aliases = None
         block.key = None
 
@@ -110,25 +106,39 @@ class PrefixIndex:
             target.key, target.key_tokens, target.home = key, tokens, self
             return
         keys = [key, *(source.aliases or ())]
-        self.forget(source)
+        self.forget(source, "moved")
         for key in keys:
-            self.insert(key, target, tokens)
+            self.insert(key, target, tokens, "moved")
 
-    def _remove(self, key: int, block: Block, evicted: bool) -> None:
+    def _remove(self, key: int, block: Block, event: KeyEvent) -> None:
         entry = self.blocks[key]
         if isinstance(entry, dict):
             del entry[block]
         if entry is block or not entry:
             del self.blocks[key]
+            self._unplace(key)
+        if self.listener is not None and event != "moved":
+            self.listener(event, self.group, block, key)
+
+    def _place(self, key: int, tokens: int) -> None:
+        """Note the position of a new key, if this index keeps it."""
+        skip = self._except
+        if skip == 0 or (skip is not None and tokens % skip):
             position = key & _POSITION
-            skip = self._except
-            if skip == 0 or (skip is not None and (position - self._lookahead) % skip):
-                kept = self.positions[key - position]
-                del kept[bisect_left(kept, position)]
-                if not kept:
-                    del self.positions[key - position]
-        if self.listener is not None:
-            self.listener("evicted" if evicted else "forgotten", self.group, block, key)
+            kept = self.positions.get(key - position)
+            if kept is None:
+                self.positions[key - position] = [position]
+            else:
+                insort(kept, position)
+
+    def _unplace(self, key: int) -> None:
+        position = key & _POSITION
+        skip = self._except
+        if skip == 0 or (skip is not None and (position - self._lookahead) % skip):
+            kept = self.positions[key - position]
+            del kept[bisect_left(kept, position)]
+            if not kept:
+                del self.positions[key - position]
 
     def highest(self, owner: int, above: int, upto: int) -> int:
         """The highest kept position of `owner` (a key's high bits) in (above, upto], or 0."""
@@ -137,3 +147,31 @@ class PrefixIndex:
             return 0
         place = bisect_right(kept, upto)
         return kept[place - 1] if place and kept[place - 1] > above else 0
+
+
+class KeySet(PrefixIndex):
+    """Keys without blocks, for lookups in what was: answers like the index that it was made `like`."""
+
+    __slots__ = ()
+
+    def __init__(self, like: PrefixIndex) -> None:
+        super().__init__(like.group, except_multiples_of=like._except, lookahead=like._lookahead)
+
+    def add(self, key: int) -> None:
+        """Add a key."""
+        if key not in self.blocks:
+            self.blocks[key] = _NO_BLOCK
+            self._place(key, (key & _POSITION) - self._lookahead)
+
+    def clear(self) -> None:
+        """Take all keys out."""
+        self.blocks.clear()
+        self.positions.clear()
+
+    def discard(self, key: int) -> None:
+        """Take a key out, if it is there."""
+        if self.blocks.pop(key, None) is not None:
+            self._unplace(key)
+
+
+_NO_BLOCK = Block(-1)

@@ -15,6 +15,7 @@ from collections.abc import Sequence as Seq
 from kvtune.analyzers.bookkeeping.chunk_splitter import ChunkSplitter
 from kvtune.analyzers.bookkeeping.coordinator import Coordinator
 from kvtune.analyzers.bookkeeping.lookup import Hit
+from kvtune.analyzers.bookkeeping.recorder import Recorder
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.step_plan import Chunk, StepPlan
 from kvtune.analyzers.layout import EngineConfig
@@ -27,6 +28,7 @@ class Scheduler:
 
     Attributes:
         waiting: not admitted, or preempted and put back in front. running: admitted, in order of admission.
+        recorder: told of what happens, if set.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Scheduler:
         self._prefill_lookahead = self.sizes.prefill_lookahead_tokens
         self._registers_output = profile.registers_accepted_drafts and self._num_drafts > 0
         self._caching = config.enable_prefix_caching
+        self.recorder: Recorder | None = None
         self._splitter = ChunkSplitter(config, profile, self.sizes) if self.sizes.align_split else None
 
     # --- requests ----------------------------------------------------------------------------------------------
@@ -92,7 +95,10 @@ class Scheduler:
             coordinator.free_copy_ends(copies)
         for chunk in chunks:
             self._advance(chunk)
-        return StepPlan(chunks, copies, preempted)
+        plan = StepPlan(chunks, copies, preempted)
+        if self.recorder is not None:
+            self.recorder.planned(plan)
+        return plan
 
     def _schedule_running(
         self, budget: int, threshold: int, chunks: list[Chunk], preempted: list[Sequence]
@@ -136,6 +142,8 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, num_new: int, preempted: list[Sequence]) -> bool:
         """Hold the blocks of a chunk, preempting from the end of the queue; False if it preempted itself."""
+        if self.recorder is not None:
+            self.recorder.acts_for(sequence)
         while not self.coordinator.extend(sequence, num_new):
             victim = self.running.pop()
             self._preempt(victim)
@@ -155,6 +163,8 @@ class Scheduler:
             hit = coordinator.find(sequence)
             sequence.junction = hit.junction
             sequence.num_probes += hit.probes
+            if self.recorder is not None:
+                self.recorder.looked_up(sequence, hit)
             num_new, drafts = self._first_tokens(sequence, hit, budget, threshold, chunks)
             if num_new <= 0:
                 break
@@ -249,6 +259,8 @@ class Scheduler:
             if sequence.finished or not chunk.samples:
                 continue
             count = 1 + min(self._accept, chunk.num_drafts) if generated is None else generated[place]
+            if self.recorder is not None:
+                self.recorder.acts_for(sequence)
             if count and self._append(sequence, chunk, count, stale):
                 sequence.finished = True
                 finished.append(sequence)

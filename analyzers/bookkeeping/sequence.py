@@ -7,6 +7,9 @@ from typing import Any
 
 from kvtune.analyzers.prefix_tree import KEY_SHIFT, PrefixPath
 
+OWN_TOKENS = 1 << 31
+"""Owners from here on name generated tokens that no path covers; owners in paths are request numbers."""
+
 
 class Sequence:
     """A request. Counts are tokens.
@@ -15,7 +18,7 @@ class Sequence:
     beyond it are this request's own: they match nothing.
 
     Attributes:
-        index: the request's number; it owns the prefixes beyond its path.
+        index: the request's number, unique in its engine; it owns the prefixes beyond its path.
         num_prompt_tokens, max_output_tokens: the request ends after that many generated tokens.
         num_output_tokens: generated so far. num_computed_tokens: computed or scheduled to be.
         num_in_flight_tokens: scheduled and not handed back. num_output_placeholders: sampled, but not yet known
@@ -84,7 +87,7 @@ class Sequence:
         total = num_prompt_tokens + max_output_tokens
         if not self.ends or self.ends[-1] < total:
             self.ends = [*path.ends, total]
-            self.bases = [*path.bases, index << KEY_SHIFT]
+            self.bases = [*path.bases, (OWN_TOKENS + index) << KEY_SHIFT]
         self._block_keys: dict[int, list[int]] = {}
         self.num_output_tokens = 0
         self.num_tokens = num_prompt_tokens
@@ -126,11 +129,11 @@ class Sequence:
 
     def _extend(self, keys: list[int], block_size: int, count: int) -> None:
         ends, bases = self.ends, self.bases
-        position = (len(keys) + 1) * block_size + self.lookahead
+        first = (len(keys) + 1) * block_size + self.lookahead
         last = count * block_size + self.lookahead
-        segment = bisect_left(ends, position)
+        segment = bisect_left(ends, first)
         end, base = ends[segment], bases[segment]
-        for position in range(position, last + 1, block_size):
+        for position in range(first, last + 1, block_size):
             while end < position:
                 segment += 1
                 end, base = ends[segment], bases[segment]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ def _summary(keys: list[int]) -> dict[str, Any]:
         "last": keys[-1],
         "count": len(keys),
         "step": step,
-        "regular": all(later - earlier == step for earlier, later in zip(keys, keys[1:], strict=False)),
+        "regular": all(later - earlier == step for earlier, later in pairwise(keys)),
         "tail": keys[-4:],
     }
 
