@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-ROOMS  := kvtune.analyzers kvtune.cli kvtune.gpu_probe kvtune.tokenization
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
 export PYTHONPATH := build/links
 
 .PHONY: demo test check lint types layers smoke schemas bench fuzz links clean
