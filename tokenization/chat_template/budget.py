@@ -1,8 +1,12 @@
-"""How much one rendering may do: loop steps, characters moved, and seconds as a last resort.
+"""How much one rendering may do: loop steps, characters moved, and CPU seconds as a last resort.
 
 A chat template is code from elsewhere. The sandbox keeps it away from the machine; this keeps it from
 running for ever or filling the memory. The step and character limits are counts, so that the same template
-and request are refused on every machine; the deadline only backs them up where one step alone is slow.
+and request are refused on every machine; the deadline only backs them up where steps are slow that are not
+counted (comparing or slicing a long text again and again).
+
+Lists that hold the same list twice, and that again twice, are small in memory and endless when written, compared
+or hashed. So a container is charged for all that it holds, repeated parts each time, when it is built.
 Knows sizes of values; nothing about templates' syntax.
 """
 
@@ -14,20 +18,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jinja2 import TemplateError
+from jinja2.utils import Namespace
 
-MAX_OUTPUT_CHARS = 1 << 26
-"""Longest prompt text, and longest string or list that a template may build."""
+MAX_OUTPUT_CHARS = 1 << 25
+"""Longest prompt text, and longest string that a template may build; a list counts 8 an item."""
 
-MAX_STEPS = 5_000_000
-"""Loop iterations and calls of one rendering, beside 4 per pair of messages."""
+MAX_STEPS = 2_000_000
+"""Loop iterations, items of built containers, and calls (8 each) of one rendering, beside 4 per pair of messages."""
 
 MAX_CHARS = 1 << 28
 """Characters written, joined or copied in one rendering, beside 64 per character of the request."""
 
-MAX_SECONDS = 20.0
+MAX_SECONDS = 5.0
+"""CPU seconds of one rendering."""
 
+CALL_STEPS = 8
 _MAX_NUMBER = 1 << 20  # widths, indents and counts
-_STEPS_PER_CHECK = 4096
+_STEPS_PER_CHECK = 128
+_MAX_BITS = 1 << 14
 _WIDE_FIELD = re.compile(r"[0-9]{7}")
 
 
@@ -44,7 +52,7 @@ class Budget:
         self.steps = MAX_STEPS + 4 * messages * messages
         self.chars = MAX_CHARS
         self._request_chars = request_chars
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._deadline = time.thread_time() + MAX_SECONDS
         self._next_check = self.steps - _STEPS_PER_CHECK
 
     def step(self, count: int = 1, chars: int = 0) -> None:
@@ -54,7 +62,7 @@ class Budget:
         if self.steps < self._next_check:
             if self.steps < 0:
                 raise TemplateLimitError("too many loop steps")
-            if time.monotonic() > self._deadline:
+            if time.thread_time() > self._deadline:
                 raise TemplateLimitError("rendering takes too long")
             self._next_check = self.steps - _STEPS_PER_CHECK
         if self.chars < 0:
@@ -75,6 +83,10 @@ class Budget:
             self._request_chars = None
         if self.chars < 0:
             raise TemplateLimitError("too much text")
+
+    def items(self, count: int) -> None:
+        """Charge a list of `count` items."""
+        self.text(8 * count)
 
     def product(self, *factors: int) -> None:
         """Charge a size that is a product, before anything is allocated."""
@@ -120,7 +132,10 @@ class Budget:
             elif isinstance(item, (list, tuple)):
                 self.step(len(item) + 1)
                 stack.extend(item)
-            elif isinstance(item, int) and item.bit_length() > 1 << 14:
+            elif isinstance(item, Namespace):
+                stack.append(object.__getattribute__(item, "_Namespace__attrs"))
+                self.step()
+            elif isinstance(item, int) and item.bit_length() > _MAX_BITS:
                 raise TemplateLimitError("a number is too large")
         return count
 

@@ -4,141 +4,41 @@ Settings as in the `transformers` releases that vLLM 0.30 to 0.33 use: immutable
 `lstrip_blocks`, loop controls, the `generation` tag, `tojson` without HTML escaping, `raise_exception`,
 `strftime_now`, and `namespace` and `dict` without a way to attributes. Two things differ on purpose:
 `strftime_now` tells the time of the request, not of today, and what a template may do is bounded
-(`budget.py`): loops are charged through the syntax tree, everything else at the sandbox's own hooks.
+(`budget.py`): some of it is charged where it is compiled, the rest at the sandbox's own hooks here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import wraps
 from typing import Any
 
-from jinja2 import TemplateError, nodes, pass_context
-from jinja2.compiler import CodeGenerator, Frame
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.runtime import BlockReference, Context, LoopContext, Macro
+from jinja2 import nodes, pass_context
+from jinja2.ext import loopcontrols
+from jinja2.runtime import BlockReference, Context, LoopContext, Macro, markup_join, str_join
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
 
-from kvtune.tokenization.chat_template.budget import Budget, TemplateLimitError
+from kvtune.tokenization.chat_template.budget import CALL_STEPS, Budget, TemplateLimitError
+from kvtune.tokenization.chat_template.charges import charge_call, charge_operator, charged_filter
+from kvtune.tokenization.chat_template.compiler import (
+    DICT_ATTRIBUTES,
+    ChargedLoops,
+    ChatCodeGenerator,
+    fixed_chars,
+)
+from kvtune.tokenization.chat_template.helpers import (
+    GenerationTag,
+    TemplateDict,
+    TemplateNamespace,
+    raise_exception,
+)
 from kvtune.tokenization.chat_template.json_memo import JsonMemo
 
-_DICT_ATTRIBUTES = frozenset(dir(dict))
 _LOOP_COUNTERS = frozenset({"first", "index", "index0", "last", "length", "previtem", "nextitem"})
-_WIDENING_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
-_WIDENING_FILTERS = frozenset({"batch", "center", "indent", "slice"})
-_EXPANDING_FILTERS = frozenset({"format", "join", "replace"})
-# Filters that write their value out, containers included; the others look at its first level only.
-_WRITING_FILTERS = frozenset(
-    {"center", "e", "escape", "forceescape", "format", "indent", "join", "pprint", "replace", "string"}
-    | {"striptags", "title", "truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"}
-)
-_FREE_FILTERS = frozenset({"capitalize", "count", "d", "default", "length", "lower", "trim", "upper"})
+_CONTAINERS = frozenset({dict, list, tuple})
+_UNCHARGED_FILTERS = frozenset({"count", "d", "default", "length"})
 _MAX_INDENT = 64
-_MAX_POWER = 1 << 12
-
-
-class TemplateRaisedError(TemplateError):
-    """The template refused the request through `raise_exception`."""
-
-
-class GenerationTag(Extension):
-    """`{% generation %}...{% endgeneration %}` marks an answer for training; a server renders the body as it is."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
-
-    def _body(self, caller: Callable[[], str]) -> str:
-        return caller()
-
-
-class _TemplateDict:
-    """`dict(...)` and `dict.fromkeys(...)` for templates, without the type itself."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-class _TemplateNamespace(Namespace):
-    """`namespace(...)` that refuses names with a leading underscore."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, values = args[0], dict(*args[1:], **kwargs)
-        for name in values:
-            _refuse_private(name)
-        Namespace.__init__(self, values)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_private(name)
-        super().__setitem__(name, value)
-
-
-def _refuse_private(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError("a namespace cannot hold a name that starts with an underscore")
-
-
-class _ChargedLoops(NodeTransformer):
-    """Wraps what each loop iterates over so that iterations are charged with the fixed text of the body."""
-
-    def visit_For(self, node: nodes.For, *args: Any, **kwargs: Any) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node, *args, **kwargs)
-        node.iter = nodes.Filter(
-            node.iter, "__ticks", [nodes.Const(fixed_chars(node))], [], None, None, lineno=node.lineno
-        )
-        return node
-
-    def visit_Concat(self, node: nodes.Concat, *args: Any, **kwargs: Any) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node, *args, **kwargs)
-        return nodes.Filter(node, "__charged", [], [], None, None, lineno=node.lineno)
-
-
-def fixed_chars(node: nodes.Node) -> int:
-    """Characters of literal template text below a node."""
-    return sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-
-
-class _ChatCodeGenerator(CodeGenerator):
-    """Jinja's compiler with two shorter ways to the same results, which halve the time of a rendering."""
-
-    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
-        """`message.role` is looked up in the plain dict that it nearly always is, without a call.
-
-        `ChatEnvironment.getattr` would give the same and gets every other case.
-        """
-        if node.attr in _DICT_ATTRIBUTES:
-            super().visit_Getattr(node, frame)
-            return
-        held = self.temporary_identifier()
-        self.write(f"({held}[{node.attr!r}] if type({held} := ")
-        self.visit(node.node, frame)
-        self.write(f") is dict and {node.attr!r} in {held} else environment.getattr({held}, {node.attr!r}))")
-
-    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
-        """A chain of additions as one call: the same operations in the same order, charged once."""
-        terms: list[nodes.Expr] = []
-        left: nodes.Expr = node
-        while isinstance(left, nodes.Add):
-            terms.append(left.right)
-            left = left.left
-        self.write("environment.add(")
-        self.visit(left, frame)
-        for term in reversed(terms):
-            self.write(", ")
-            self.visit(term, frame)
-        self.write(")")
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -153,7 +53,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     """
 
     intercepted_binops = frozenset({"*", "**", "%"})
-    code_generator_class = _ChatCodeGenerator
+    code_generator_class = ChatCodeGenerator
 
     def __init__(self, memo: JsonMemo) -> None:
         self.budget = Budget()
@@ -168,17 +68,16 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             finalize=self._write,
         )
         for name, function in list(self.filters.items()):
-            if name not in _FREE_FILTERS:
-                self.filters[name] = self._charged(name, function)
+            if name not in _UNCHARGED_FILTERS:
+                self.filters[name] = charged_filter(name, function, lambda: self.budget)
         self.filters["tojson"] = self._tojson
         self.filters["__ticks"] = self._ticks
-        self.filters["__charged"] = self._write
         # Random text cannot be what the server saw; a template that asks for it is refused when it does.
         del self.filters["random"], self.globals["lipsum"]
-        self.globals["raise_exception"] = _raise_exception
+        self.globals["raise_exception"] = raise_exception
         self.globals["strftime_now"] = self._strftime_now
-        self.globals["dict"] = _TemplateDict()
-        self.globals["namespace"] = _TemplateNamespace
+        self.globals["dict"] = TemplateDict()
+        self.globals["namespace"] = TemplateNamespace
 
     # How the sandbox compiles and looks things up.
 
@@ -186,20 +85,20 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         scopes = (nodes.Macro, nodes.CallBlock, nodes.Block, nodes.For)
         self.call_chars = max((fixed_chars(scope) for scope in source.find_all(scopes)), default=0)
         self.budget = Budget()
-        return super()._generate(_ChargedLoops().visit(source), *args, **kwargs)
+        return super()._generate(ChargedLoops().visit(source), *args, **kwargs)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         # The common cases of the inherited look-up: a key of a plain dict that hides no method, a counter of
         # the loop, a namespace's own name.
         kind = type(obj)
         if kind is dict:
-            if attribute not in _DICT_ATTRIBUTES:
+            if attribute not in DICT_ATTRIBUTES:
                 try:
                     return obj[attribute]
                 except KeyError:
                     return self.undefined(obj=obj, name=attribute)
         elif (kind is LoopContext and attribute in _LOOP_COUNTERS) or (
-            kind is _TemplateNamespace and not attribute.startswith("_")
+            kind is TemplateNamespace and not attribute.startswith("_")
         ):
             try:
                 return getattr(obj, attribute)
@@ -224,124 +123,54 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        self, context, function = args[:3]
+        self, context, function, *values = args
         budget = self.budget
         if isinstance(function, (Macro, BlockReference, LoopContext)):
-            budget.step(1, self.call_chars)
-            for value in args[3:]:
+            budget.step(CALL_STEPS, self.call_chars)
+            for value in values:
                 if isinstance(value, (list, tuple)):
                     budget.step(len(value))
             if type(function) is Macro:
                 # Always safe to call; what `Context.call` would do for it, without the search for how.
                 kwargs.pop("_loop_vars", None)
                 kwargs.pop("_block_vars", None)
-                return function(context.eval_ctx, *args[3:], **kwargs)
+                return function(context.eval_ctx, *values, **kwargs)
         else:
-            self._charge_call(function, args[3:], kwargs)
-        return ImmutableSandboxedEnvironment.call(self, context, function, *args[3:], **kwargs)
-
-    def _charge_call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        budget = self.budget
-        budget.step()
-        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-        if not isinstance(owner, str):
-            for value in args:
-                budget.value(value)
-            return
-        budget.text(len(owner))
-        if name in _WIDENING_METHODS:
-            for value in (*args, *kwargs.values()):
-                budget.number(value)
-                if isinstance(value, int):
-                    budget.product(len(owner) if name == "expandtabs" else 1, value)
-        elif name in ("format", "format_map"):
-            budget.format_spec(owner, [*args, *kwargs.values()])
-            for value in (*args, *kwargs.values()):
-                budget.value(value)
-        elif name == "join" and args:
-            self._charge_join(args[0], owner)
-        elif name == "replace" and len(args) > 1:
-            self._charge_replace(owner, args[0], args[1])
-
-    def _charge_join(self, items: Any, separator: Any) -> None:
-        if isinstance(items, (list, tuple, dict, str)):
-            self.budget.value(items)
-            self.budget.product(len(items), len(separator) if isinstance(separator, str) else 1)
-
-    def _charge_replace(self, text: Any, old: Any, new: Any) -> None:
-        if isinstance(text, str) and isinstance(old, str) and isinstance(new, str):
-            self.budget.text(len(text))
-            self.budget.product(text.count(old), len(new))
-
-    def _charged(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter that is charged for its arguments before, and for its result after it ran."""
-        leading = 1 if hasattr(function, "jinja_pass_arg") else 0
-
-        @wraps(function)
-        def charged(*args: Any, **kwargs: Any) -> Any:
-            budget = self.budget
-            if name == "join" and len(args) > leading and hasattr(args[leading], "__next__"):
-                args = (*args[:leading], list(args[leading]), *args[leading + 1 :])
-            values = args[leading:]
-            first = values[0] if values else None
-            size = len(first) if isinstance(first, (str, list, tuple, dict)) else 1
-            budget.step(1 if isinstance(first, str) else size)
-            if name in _WRITING_FILTERS:
-                budget.value(first)
-            if name in _WIDENING_FILTERS:
-                for value in (*values[1:], *kwargs.values()):
-                    budget.number(value)
-                    if isinstance(value, (int, str)):
-                        budget.product(size, len(value) if isinstance(value, str) else value)
-            elif name in _EXPANDING_FILTERS:
-                self._charge_expansion(name, values, kwargs)
-            elif name == "sum":
-                budget.product(size, size)
-            result = function(*args, **kwargs)
-            if isinstance(result, (str, list, tuple)):
-                budget.text(len(result))
-            return result
-
-        return charged
-
-    def _charge_expansion(self, name: str, values: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        rest = [*values[1:], *kwargs.values()]
-        if name == "format":
-            for value in rest:
-                self.budget.value(value)
-            self.budget.format_spec(str(values[0]), rest)
-        elif name == "join":
-            self._charge_join(values[0], rest[0] if rest else "")
-        elif len(rest) > 1:
-            self._charge_replace(str(values[0]), rest[0], rest[1])
+            if values and hasattr(values[0], "__next__") and getattr(function, "__name__", "") == "join":
+                values[0] = list(values[0])
+            charge_call(budget, function, values, kwargs)
+        return ImmutableSandboxedEnvironment.call(self, context, function, *values, **kwargs)
 
     def add(self, first: Any, *rest: Any) -> Any:
         """`first + rest[0] + ...`, left to right."""
         result = first
         for value in rest:
             result = result + value
-        if isinstance(result, (str, list, tuple)):
+        if type(result) is str:
             self.budget.text(len(result))
+        elif isinstance(result, (list, tuple)):
+            self.budget.items(len(result))
+            self.budget.value(result)
         return result
 
+    def concat_text(self, context: Context, *values: Any) -> str:
+        """`values[0] ~ values[1] ~ ...`."""
+        for value in values:
+            self._write(value)
+        return markup_join(values) if context.eval_ctx.autoescape else str_join(values)
+
+    def built(self, container: Any) -> Any:
+        """A list, tuple or dict that the template wrote, charged for all that is in it."""
+        values = container.values() if type(container) is dict else container
+        if any(type(value) in _CONTAINERS for value in values):
+            self.budget.value(container)
+        return container
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        budget = self.budget
-        budget.step()
-        if operator == "*":
-            for sequence, count in ((left, right), (right, left)):
-                if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
-                    budget.product(len(sequence), count)
-        elif operator == "**":
-            for value in (left, right):
-                if isinstance(value, int) and abs(value) > _MAX_POWER:
-                    raise TemplateLimitError("a number is too large")
-        elif isinstance(left, str):
-            values = right if isinstance(right, tuple) else (right,)
-            budget.value(right)
-            budget.format_spec(left, values)
+        charge_operator(self.budget, operator, left, right)
         result = super().call_binop(context, operator, left, right)
         if isinstance(result, int) and not isinstance(result, bool):
-            budget.value(result)
+            self.budget.value(result)
         return result
 
     # Helpers that templates know.
@@ -354,6 +183,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         separators: Any = None,
         sort_keys: bool = False,
     ) -> str:
+        if separators is not None and sum(map(len, separators)) > _MAX_INDENT:
+            raise TemplateLimitError("separators are too long")
         # A list of separators cannot be looked up; such a dump is made anew.
         options = (ensure_ascii, indent, separators, sort_keys) if not isinstance(separators, list) else None
         text = self.memo.get(value, options) if options else None
@@ -376,7 +207,3 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.asked_for_date = True
         self.budget.format_spec(spec, ())
         return datetime.fromtimestamp(self.now or 0.0, UTC).strftime(spec)
-
-
-def _raise_exception(message: Any) -> None:
-    raise TemplateRaisedError(message if isinstance(message, str) else str(type(message).__name__))

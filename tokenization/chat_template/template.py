@@ -15,13 +15,26 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from kvtune.tokenization.chat_rules import ChatRules
 from kvtune.tokenization.chat_template.budget import Budget, TemplateLimitError, size_of
 from kvtune.tokenization.chat_template.content_format import detect_content_format
-from kvtune.tokenization.chat_template.environment import ChatEnvironment, TemplateRaisedError
+from kvtune.tokenization.chat_template.environment import ChatEnvironment
+from kvtune.tokenization.chat_template.helpers import TemplateRaisedError
 from kvtune.tokenization.chat_template.json_memo import JsonMemo
 from kvtune.tokenization.chat_template.messages import ContentFormat
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.request import Message
 
 MAX_SOURCE_CHARS = 1 << 20
+_FAILURES = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+"""What code that a template runs can raise on a request that it was not written for."""
+
 _CONTINUE_MARK = "KVTUNE-CONTINUES-HERE "
 
 
@@ -136,14 +149,9 @@ class ChatTemplate:
             raise refusal from error
         except RecursionError as error:
             raise TemplateRefusedError("the chat template recurses without end", where=self.name) from error
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
+        except _FAILURES as error:
             raise TemplateRefusedError(
                 f"the chat template failed on the request with {type(error).__name__}",
-                where=f"{self.name}:{_line_of(error)}",
-            ) from error
-        except AttributeError as error:
-            raise TemplateRefusedError(
-                "the chat template failed on the request with AttributeError",
                 where=f"{self.name}:{_line_of(error)}",
             ) from error
 

@@ -25,7 +25,7 @@ from kvtune.tokenization.request import Message, Request
 from kvtune.tokenization.tokenizers.vocabulary import Vocabulary
 
 _TEMPLATES_KEPT = 64
-_REFUSALS = 8
+_REFUSALS = 16
 
 
 class CannotEncodeError(UnusableInputError):
@@ -167,9 +167,11 @@ class PromptEncoder:
             raise TemplateRefusedError(
                 "chat_template_kwargs must not hold chat_template or tokenize", field="chat_template_kwargs"
             )
-        if self._refusals.get(template.source, 0) >= _REFUSALS:
+        # Templates that requests bring share one account.
+        account = template.source if request.chat_template is None else ""
+        if self._refusals.get(account, 0) >= _REFUSALS:
             raise TemplateRefusedError(
-                f"the chat template did more than a prompt needs for the {_REFUSALS} requests before"
+                f"not rendered: {_REFUSALS} requests before had templates that did more than a prompt needs"
             )
         try:
             text = template.render(
@@ -182,10 +184,9 @@ class PromptEncoder:
                 now=request.arrival,
             )
         except TemplateRefusedError as error:
-            count = self._refusals.get(template.source, 0) + 1 if error.is_limit else 0
-            self._refusals[template.source] = count
+            if error.is_limit:
+                self._refusals[account] = self._refusals.get(account, 0) + 1
             raise
-        self._refusals.pop(template.source, None)
         self._untimed_dates += template.asked_for_date and request.arrival is None
         self.rendered_with = self.rendered_with or template
         return Prompt(text, conversation, tools)
