@@ -16,13 +16,13 @@ from typing import Literal
 import msgspec
 
 from kvtune.analyzers.layout import EngineConfig, Kind, MambaMode
-from kvtune.analyzers.profiles import FIRST_WITH_MATCH_UNIT, NEWEST, PROFILES, ReleaseProfile, profile_for
+from kvtune.analyzers.profiles import FIRST_WITH_MATCH_UNIT, PROFILES, ReleaseProfile, profile_for
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.report import SizeSource
 from kvtune.analyzers.resolver import ResolvedSizes, effective_block_size, resolve_sizes
 from kvtune.analyzers.sizing.engine_config import engine_config
 from kvtune.analyzers.sizing.findings import find_all
-from kvtune.analyzers.sizing.releases import parse_release, sizing_rules
+from kvtune.analyzers.sizing.releases import parse_release, release_name, sizing_rules
 from kvtune.analyzers.sizing.sources import SizedServer
 from kvtune.analyzers.sizing.what_if import what_ifs
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
@@ -126,13 +126,13 @@ def resolve(
     if not server.kinds_known:
         warnings.append(_kinds_missing(config))
     if sizing_rules(parse_release(server.flags.version)).match_unit:
-        candidates = unit_candidates(config, profile, units)
+        candidates = _in_effect(server, config, unit_candidates(config, profile, units))
     else:
         candidates = _without_match_unit(config, units)
     grid, partial, hash_block = _hit_grid(server, config, sizes)
     model = server.model
     return Resolution(
-        engine_version=server.flags.version or NEWEST.version,
+        engine_version=release_name(server.flags.version),
         source=server.source,
         groups=_group_rows(server),
         attention_block_size=_attention_block(server),
@@ -205,6 +205,8 @@ def _hit_grid(
         return unit, unit < block, unit
     if not sizing_rules(parse_release(server.flags.version)).match_unit or sizes is None:
         return block, False, default_match_unit(config)
+    if server.hidden_coarse_managers:
+        return block, False, sizes.hash_block_size
     return sizes.cache_hit_alignment, sizes.partial_hits, sizes.hash_block_size
 
 
@@ -218,6 +220,25 @@ def _kinds_missing(config: EngineConfig) -> str:
     return (
         f"the groups' kinds are not known: whether hits land on the unit or on multiples of {block:,} depends on them; "
         "name them, for instance --groups mamba:528*3,full:528"
+    )
+
+
+def _in_effect(
+    server: SizedServer, config: EngineConfig, candidates: tuple[UnitCandidate, ...]
+) -> tuple[UnitCandidate, ...]:
+    """A server that says in its log that it takes whole blocks only does so with every unit."""
+    if not server.hidden_coarse_managers:
+        return candidates
+    block = _scheduler_block(config)
+    reason = (
+        f"the server's log says that {', '.join(server.hidden_coarse_managers)} can be looked up by whole blocks only; "
+        f"hits land on multiples of {block:,}"
+    )
+    return tuple(
+        replace(row, effective_unit=block, rule="no_fine_lookup", reason=reason, swept=False)
+        if row.valid and row.effective_unit != block
+        else row
+        for row in candidates
     )
 
 

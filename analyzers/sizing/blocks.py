@@ -19,6 +19,9 @@ from kvtune.analyzers.sizing.releases import SizingRules, parse_release
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.tokenization.errors import UnusableInputError
 
+LARGEST_BLOCK = 1 << 30
+"""No engine has larger ones; what a config says beyond that is a mistake."""
+
 
 @dataclass(frozen=True)
 class BlockChoice:
@@ -30,7 +33,6 @@ class BlockChoice:
         padding_pct: by how much the state page is padded; None without states.
         alignment: the block was rounded up to a multiple of this.
         mode: the Mamba cache mode. prefix_caching: whether it is on.
-        raised: the block is larger than what was asked for, or the backend's own.
     """
 
     attention_block_size: int
@@ -41,7 +43,6 @@ class BlockChoice:
     alignment: int
     mode: MambaMode | None
     prefix_caching: bool
-    raised: bool
 
 
 def choose_block(model: ModelLayers, flags: ServeFlags, rules: SizingRules) -> BlockChoice:
@@ -63,12 +64,12 @@ def choose_block(model: ModelLayers, flags: ServeFlags, rules: SizingRules) -> B
         else None
     )
     if not model.state_layers:
-        return BlockChoice(base, None, per_token, None, None, 1, None, caching, False)
+        return BlockChoice(base, None, per_token, None, None, 1, None, caching)
     mode = mamba_mode(model, flags, rules, caching=caching)
     page = max(state_pages(model, flags))
     if per_token is None:
         block = flags.max_model_len or model.max_model_len or base
-        return BlockChoice(block, block, None, page, None, 1, mode, caching, False)
+        return BlockChoice(block, block, None, page, None, 1, mode, caching)
     alignment = _alignment(model, flags, rules, backend, base, mode)
     if mode == "all":
         chunk = math.lcm(flags.mamba_block_size or model.chunk_size, alignment)
@@ -81,9 +82,11 @@ def choose_block(model: ModelLayers, flags: ServeFlags, rules: SizingRules) -> B
         )
         needed = multiple * _ceil(needed, multiple)
     block = max(base, needed)
+    if block > LARGEST_BLOCK:
+        raise UnusableInputError("the model's sizes are out of range", found=f"a block of {block} tokens")
     padding = round(100 * (block * per_token - page) / page, 2)
     mamba_block = block if mode == "align" else needed if mode == "all" else _longest(model, flags)
-    return BlockChoice(block, mamba_block, per_token, page, padding, alignment, mode, caching, block > base)
+    return BlockChoice(block, mamba_block, per_token, page, padding, alignment, mode, caching)
 
 
 def state_pages(model: ModelLayers, flags: ServeFlags) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvtune.analyzers.layout import Drafter, EngineConfig
-from kvtune.analyzers.sizing.findings import prefill_kernel_findings
-from kvtune.analyzers.sizing.releases import NEWEST_RELEASE, parse_release
+from kvtune.analyzers.sizing.releases import parse_release, release_name
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
+from kvtune.analyzers.sizing.serving_findings import prefill_kernel_findings
 from kvtune.analyzers.sizing.sources import DEFAULT_STEP_BUDGET, SizedServer, SizeSources, size_server
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -21,6 +21,14 @@ def engine_config_from_sources(sources: SizeSources) -> tuple[EngineConfig, Size
         UnusableInputError: as `size_server`, or where the kinds of the groups are not known.
     """
     server = size_server(sources)
+    if server.hidden_coarse_managers:
+        raise UnusableInputError(
+            "the server has a group that is looked up by whole blocks only, and nothing names it",
+            where=sources.startup_log.line_of("coarse_managers") if sources.startup_log is not None else None,
+            found=", ".join(server.hidden_coarse_managers),
+            wanted="all groups, the drafter's as well",
+            way_out="give --groups, for instance mamba:832*10,full:832*4,swa:832:window=2048",
+        )
     if not server.kinds_known:
         raise UnusableInputError(
             "block sizes alone do not tell what is kept",
@@ -43,7 +51,7 @@ def engine_config(server: SizedServer) -> EngineConfig:
     flags = server.flags
     return EngineConfig(
         groups=server.layout(),
-        version=flags.version or f"{NEWEST_RELEASE[0]}.{NEWEST_RELEASE[1]}.0",
+        version=release_name(flags.version),
         match_unit=flags.prefix_match_unit,
         num_blocks=server.num_blocks,
         max_num_batched_tokens=flags.max_num_batched_tokens or DEFAULT_STEP_BUDGET,

@@ -153,7 +153,6 @@ class ModelLayers:
         packed: the engine packs layers of different page sizes into one block (block-outermost layout).
         max_model_len: the longest sequence, where the config says it.
         kv_cache_dtype: the KV dtype that the checkpoint asks for.
-        notes: what a reader should know about the rule.
     """
 
     family: str
@@ -169,7 +168,6 @@ class ModelLayers:
     packed: bool = False
     max_model_len: int | None = None
     kv_cache_dtype: str | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def state_layers(self) -> tuple[StateLayer, ...]:

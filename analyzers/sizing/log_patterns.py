@@ -119,13 +119,13 @@ def _converted(name: str, text: str | None) -> Value | None:
         return None
     if name in _INTEGERS:
         digits = text.replace(",", "")
-        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 15 else None
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 12 else None
     if name in _FRACTIONS:
         return float(text) if len(text) <= 15 else None
     if name in _FLAGS:
         return {"True": True, "False": False}.get(text)
     if name == "group_block_sizes":
-        sizes = tuple(int(number) for number in re.findall(r"\d{1,15}", text)[:_MAX_LIST])
+        sizes = tuple(int(number) for number in re.findall(r"\d{1,12}", text)[:_MAX_LIST])
         return sizes or None
     if name == "coarse_managers":
         return tuple(re.findall(r"[A-Za-z]\w{0,60}", text)[:_MAX_LIST])

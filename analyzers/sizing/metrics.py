@@ -71,7 +71,7 @@ class ServerMetrics:
     def number(self, name: str) -> int | None:
         """A label as a count; None where it is missing or no count."""
         text = self.labels.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
 
     def flag(self, name: str) -> bool | None:
         return {"True": True, "False": False}.get(self.labels.get(name, ""))

@@ -20,6 +20,7 @@ from kvtune.analyzers.sizing.layers import AttentionLayer, Layer, ModelLayers, R
 from kvtune.analyzers.sizing.model_config import ModelConfig
 from kvtune.analyzers.sizing.releases import SizingRules, parse_release, sizing_rules
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
+from kvtune.analyzers.sizing.states import ShortConvState
 
 OWN_DRAFT_METHODS = frozenset({"mtp", "multi_module_mtp"})
 """Draft methods whose layers are part of the model; other drafters bring a model of their own."""
@@ -102,7 +103,7 @@ def _specs(
         if isinstance(layer, StateLayer):
             state_block = block.mamba_block_size or attention_block
             page = padded or pages[layer]
-            replicated = getattr(layer.state, "replicated", False)
+            replicated = isinstance(layer.state, ShortConvState) and layer.state.replicated
             specs.append(LayerSpec("mamba", state_block, page, (layer.state,), replicated=replicated))
         elif isinstance(layer, RingLayer):
             capacity = layer.capacity(flags.num_speculative_tokens)

@@ -74,6 +74,7 @@ _SINCE: dict[Release, SizingRules] = {
 """By the first release that a rule set holds for, newest first."""
 
 NEWEST_RELEASE: Release = (0, 33)
+_FIRST_RELEASE: Release = (0, 2)
 _VERSION = re.compile(r"\s*v?(\d{1,4})\.(\d{1,4})(?![\d])")
 
 
@@ -93,7 +94,15 @@ def parse_release(version: str | None) -> Release:
             "not a vLLM version", field="engine version", found=repr(version[:40]), wanted="for instance 0.33"
         )
     release = (int(match[1]), int(match[2]))
-    return NEWEST_RELEASE if release < (0, 2) else release
+    return NEWEST_RELEASE if release < _FIRST_RELEASE else release
+
+
+def release_name(version: str | None) -> str:
+    """The version as given; builds that carry no release are named after the newest, whose rules they get."""
+    match = _VERSION.match(version or "")
+    if version is None or match is None or (int(match[1]), int(match[2])) < _FIRST_RELEASE:
+        return f"{NEWEST_RELEASE[0]}.{NEWEST_RELEASE[1]}.0"
+    return version.strip()
 
 
 def sizing_rules(release: Release) -> SizingRules:

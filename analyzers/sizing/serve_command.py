@@ -159,7 +159,7 @@ def _count(option: str, text: str) -> int:
     number, scale = (text[:-1], _SUFFIXES[text[-1:]]) if text[-1:] in _SUFFIXES else (text, 1)
     whole, dot, part = number.partition(".")
     digits = whole + part
-    if len(digits) > 15 or not (digits.isascii() and digits.isdigit()) or (dot and scale == 1):
+    if len(digits) > 12 or not (digits.isascii() and digits.isdigit()) or (dot and scale == 1):
         raise _bad(option, repr(text[:40]), "a count such as 8192, 128k or 1K")
     return int(float(number) * scale)
 
@@ -213,7 +213,6 @@ _BOOLEANS = {
     "disable-hybrid-kv-cache-manager": "disable_hybrid_kv_cache_manager",
     "enable-mamba-shared-prefix-checkpoint": "mamba_shared_prefix_checkpoint",
     "enable-mamba-fine-grained-prefix-cache": "mamba_shared_prefix_checkpoint",
-    "async-scheduling": "async_scheduling",
 }
 _OBJECTS: dict[str, dict[str, str]] = {
     "speculative-config": {
@@ -239,6 +238,7 @@ _SWITCHES = frozenset(
         *_BOOLEANS,
         "trust-remote-code",
         "enforce-eager",
+        "async-scheduling",
         "skip-tokenizer-init",
         "headless",
         "language-model-only",

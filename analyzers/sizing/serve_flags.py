@@ -48,7 +48,6 @@ class ServeFlags:
     hash_algo: str | None = None
     disable_hybrid_kv_cache_manager: bool = False
     mamba_shared_prefix_checkpoint: bool = False
-    async_scheduling: bool | None = None
     watermark: float | None = None
 
     @property

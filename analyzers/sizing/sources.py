@@ -24,6 +24,9 @@ from kvtune.analyzers.sizing.startup_log import StartupLog
 from kvtune.tokenization.errors import UnusableInputError
 
 DEFAULT_STEP_BUDGET = 8192
+COARSE_KINDS = frozenset({"sliding_window", "chunked_local"})
+"""Groups that are looked up by whole blocks in every release."""
+
 BLOCK_LABEL_SYNCED = (0, 24)
 """Before, the metrics label `block_size` was the size before the workers aligned it."""
 
@@ -71,6 +74,14 @@ class SizedServer:
         if self.flags.enable_prefix_caching is not None:
             return self.flags.enable_prefix_caching
         return self.model.block.prefix_caching if self.model is not None else True
+
+    @property
+    def hidden_coarse_managers(self) -> tuple[str, ...]:
+        """Managers that take whole blocks only, by the log, where no known group has such a manager."""
+        found = self.startup_log.value("coarse_managers") if self.startup_log is not None else None
+        if not isinstance(found, tuple) or any(sized.group.kind in COARSE_KINDS for sized in self.groups):
+            return ()
+        return tuple(str(name) for name in found)
 
     def layout(self) -> tuple[KVCacheGroup, ...]:
         """The groups with like neighbours counted together."""

@@ -10,10 +10,13 @@ import pytest
 
 from kvtune.analyzers.layout import parse_groups
 from kvtune.analyzers.resolution import Resolution, resolve
+from kvtune.analyzers.sizing.engine_config import engine_config_from_sources
+from kvtune.analyzers.sizing.metrics import read_metrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.sources import SizeSources, size_server
 from kvtune.analyzers.sizing.startup_log import read_startup_log
+from kvtune.tokenization.errors import UnusableInputError
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -189,3 +192,51 @@ def test_a_log_becomes_a_document_with_places() -> None:
 def test_layers_of_a_run_are_the_largest_with_padding() -> None:
     (mamba, _) = of_model("kimi-linear-48b-a3b").groups
     assert (mamba.count, mamba.layers) == (3, 7)
+
+
+def test_a_group_that_only_the_log_knows_keeps_hits_on_whole_blocks() -> None:
+    """The drafter's sliding window is not in the config: the log's warning is all that shows it."""
+    path = DATA / "logs" / "v0.28.0.log"
+    config = DATA / "models" / "configs" / "qwen3.8-27b" / "config.json"
+    sources = SizeSources(
+        startup_log=read_startup_log(path.read_text().splitlines(), "server.log"),
+        model_config=ModelConfig.parse(json.loads(config.read_bytes())),
+    )
+    found = resolve(size_server(sources), units=[16, 832])
+    assert (found.match_unit, found.hash_block_size, found.cache_hit_alignment) == (16, 16, 832)
+    (row,) = [row for row in found.candidates if row.unit == 16]
+    assert (row.valid, row.effective_unit) == (True, 832)
+    assert "SlidingWindowManager can be looked up by whole blocks only" in (row.reason or "")
+    assert "unit_disabled_by_coarse_group" in names(found)
+    with pytest.raises(UnusableInputError, match=r"server\.log:9: .*SlidingWindowManager.*--groups"):
+        engine_config_from_sources(sources)
+
+
+def test_a_pool_that_holds_little_is_named() -> None:
+    lines = [
+        "INFO GPU KV cache size: 262,144 tokens, Maximum concurrency for 262,144 tokens per request: 1.00x"
+    ]
+    server = size_server(
+        SizeSources(groups=parse_groups("mamba:64,full:64"), startup_log=read_startup_log(lines))
+    )
+    assert names(resolve(server)) == {"pool_holds_few_requests"}
+    assert names(of_groups("mamba:7808*6,full:7808", num_gpu_blocks=58)) == {"short_requests_pin_much"}
+    assert names(of_groups("mamba:7808*6,full:7808", num_gpu_blocks=5800)) == set()
+
+
+def test_a_server_that_never_hit_is_named() -> None:
+    page = [
+        'vllm:cache_config_info{block_size="1568",effective_attention_block_size="1568",mamba_cache_mode="align"} 1',
+        'vllm:prefix_cache_queries_total{engine="0"} 801405',
+        'vllm:prefix_cache_hits_total{engine="0"} 0',
+    ]
+    found = resolve(size_server(SizeSources(metrics=read_metrics(page))))
+    (text,) = [finding.text for finding in found.findings if finding.name == "no_hits_so_far"]
+    assert text == "0 of 801,405 queried tokens hit: prompts below 1,569 tokens never do"
+
+
+def test_builds_without_a_release_take_the_newest_rules() -> None:
+    found = of_model("qwen3.5-4b", version="0.1.dev20073+g8e685d198")
+    assert (found.engine_version, found.attention_block_size) == ("0.33.0", 528)
+    assert any("development build" in warning for warning in found.warnings)
+    assert of_model("qwen3.5-4b", version="v0.28.1rc1").engine_version == "v0.28.1rc1"

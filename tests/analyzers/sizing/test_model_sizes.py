@@ -231,6 +231,13 @@ def test_bad_input_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
+def test_sizes_beyond_reason_are_refused_at_once() -> None:
+    config = document("qwen3.5-4b")
+    config["text_config"]["linear_value_head_dim"] = 10**15
+    with pytest.raises(UnusableInputError, match="out of range"):
+        size_model(ModelConfig.parse(config), ServeFlags())
+
+
 def test_not_a_config() -> None:
     with pytest.raises(UnusableInputError, match=r"config\.json: not a model config \(found list"):
         ModelConfig.parse([], "config.json")
