@@ -5,6 +5,8 @@ Command modules import what is heavy inside their functions, so that `kvtune --h
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import traceback
 
@@ -12,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from kvtune import __version__
-from kvtune.cli import analyze, anonymize, capture, compare, conform, formats, report, resolve
+from kvtune.cli import analyze, anonymize, capture, compare, conform, formats, report, resolve, validate
 from kvtune.cli.help import PlainHelpGroup
 from kvtune.cli.options import Version
 from kvtune.cli.settings import SettingsCommand
@@ -26,7 +28,6 @@ app = typer.Typer(
     cls=PlainHelpGroup,
     rich_markup_mode=None,
     help="Finds the prefix match unit that your own vLLM traffic wants: trace in, recommendation out.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -39,6 +40,7 @@ def _root(version: Version = False) -> None:
 
 _COMMANDS = (
     analyze.analyze,
+    validate.validate,
     resolve.resolve,
     report.report,
     compare.compare,
@@ -53,9 +55,17 @@ for _command in _COMMANDS:
 
 def main(arguments: list[str]) -> int:
     """Run one command line and return its exit code; whatever goes wrong is one line on stderr."""
-    debug = "--debug" in arguments
+    debug = "--debug" in arguments or os.environ.get("KVTUNE_DEBUG", "") not in ("", "0", "false")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our characters still gets the numbers
+    for argument in arguments:
+        if not argument.isascii() and argument.encode("utf-8", "replace").decode() != argument:
+            return _fail(
+                "a name that is not UTF-8 cannot be written into a report; rename it", 2, debug=debug
+            )
     try:
-        code = get_command(app).main(args=arguments, prog_name="kvtune", standalone_mode=False)
+        code = get_command(app).main(args=arguments or ["--help"], prog_name="kvtune", standalone_mode=False)
     except KvtuneError as error:
         return _fail(str(error), error.exit_code, debug=debug)
     except typer.TyperException as error:

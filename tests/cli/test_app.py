@@ -127,6 +127,23 @@ def test_no_colour_away_from_a_terminal(run, stored: Path) -> None:
     assert "\x1b" not in run("report", str(stored)).out
 
 
+def test_without_arguments_there_is_help(run) -> None:
+    assert run() == run("--help")
+    assert run().out.startswith("Usage: kvtune")
+
+
+def test_a_terminal_without_our_characters_still_gets_the_numbers(stored: Path) -> None:
+    done = python("-m", "kvtune", "report", str(stored), PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "6,100,000" in done.stdout
+
+
+def test_a_name_that_is_not_utf8_is_refused_by_one_line(run) -> None:
+    done = run("analyze", "\udcff.jsonl", "--groups", "full:16")
+    assert (done.code, done.out) == (2, "")
+    assert "UTF-8" in done.err
+
+
 def test_completion_names_the_commands() -> None:
     done = python("-m", "kvtune", _KVTUNE_COMPLETE="complete_bash", COMP_WORDS="kvtune com", COMP_CWORD="1")
     assert "compare" in done.stdout
