@@ -153,7 +153,7 @@ def settings_template(command: Any) -> str:
             continue
         if param.rich_help_panel != panel:
             panel = param.rich_help_panel
-            lines += ["", f"# {panel}"]
+            lines += ["", f"# ---- {panel} ----"]
         lines += ["", f"# {param.help}", f"# {name} = {_toml_value(param)}"]
     return "\n".join(lines) + "\n"
 
