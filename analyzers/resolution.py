@@ -121,11 +121,17 @@ def resolve(
     """
     config = engine_config(server)
     profile, caveat = _profile(server.flags.version)
-    warnings = [*server.warnings, *([caveat] if caveat and caveat not in server.warnings else [])]
+    warnings = [*server.warnings, *([caveat] if caveat else [])]
+    has_unit = sizing_rules(parse_release(server.flags.version)).match_unit
+    if not has_unit and config.match_unit is not None:
+        warnings.append(
+            f"--prefix-match-unit {config.match_unit} does not exist in this release: it is left out"
+        )
+        config = replace(config, match_unit=None)
     sizes, error = _sizes(config, profile)
     if not server.kinds_known:
         warnings.append(_kinds_missing(config))
-    if sizing_rules(parse_release(server.flags.version)).match_unit:
+    if has_unit:
         candidates = _in_effect(server, config, unit_candidates(config, profile, units))
     else:
         candidates = _without_match_unit(config, units)

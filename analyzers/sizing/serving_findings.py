@@ -14,6 +14,7 @@ from kvtune.analyzers.sizing.pool import blocks_per_request
 from kvtune.analyzers.sizing.releases import parse_release
 from kvtune.analyzers.sizing.sources import SizedServer
 from kvtune.analyzers.sizing.unit_findings import state_block
+from kvtune.analyzers.sizing.what_if import LATENT_BACKENDS
 from kvtune.tokenization.errors import UnusableInputError
 
 LMCACHE_CHUNK = 256
@@ -35,6 +36,7 @@ def find_about_serving(
     yield from _drafting(server, config)
     yield from _connector(server, config, sizes)
     yield from prefill_kernel_findings(server.model)
+    yield from _latent_backend(server.model)
     yield from _hybrid_manager(server)
     yield from _pool(server, config)
     yield from _observed(server, sizes)
@@ -170,6 +172,20 @@ def prefill_kernel_findings(model: ModelSizes | None) -> Iterator[Finding]:
             f"where the {export.backend} prefill kernel runs (Hopper; Blackwell with CUDA 13) blocks are multiples of "
             f"{export.alignment}: {rounded:,} instead of {model.block.attention_block_size:,}",
             f"--gdn-prefill-backend {export.backend} or triton, as the log's `Using … GDN prefill kernel` says",
+        )
+
+
+def _latent_backend(model: ModelSizes | None) -> Iterator[Finding]:
+    """Backends of latent attention take different kernel blocks, and the GPU decides which one runs."""
+    if model is None or not model.model.is_latent or model.flags.attention_backend is not None:
+        return
+    blocks = {name: _block(model, attention_backend=name) for name in LATENT_BACKENDS}
+    if len(set(blocks.values())) > 1:
+        listed = ", ".join(f"{block:,} with {name}" for name, block in blocks.items() if block is not None)
+        yield Finding(
+            "attention_backend_unknown",
+            f"the block depends on the attention backend: {listed}",
+            "--attention-backend, as the server's log names it",
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvtune.analyzers.sizing.backends import BACKENDS
 from kvtune.analyzers.sizing.blocks import kv_cache_dtype
 from kvtune.analyzers.sizing.model_sizes import ModelSizes, size_layers
 from kvtune.analyzers.sizing.releases import parse_release
@@ -20,6 +21,7 @@ KV_DTYPES = ("bfloat16", "fp8", "nvfp4")
 STATE_DTYPES = ("float32", "bfloat16")
 RANKS = (1, 2, 4, 8)
 DRAFTS = (0, 1, 3, 7)
+LATENT_BACKENDS = ("FLASH_ATTN_MLA", "FLASHINFER_MLA", "FLASHMLA", "CUTLASS_MLA")
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,10 @@ class WhatIf:
 
 def what_ifs(sizes: ModelSizes) -> tuple[WhatIf, ...]:
     """Other KV and state dtypes, ranks, draft tokens and kernels, each by itself, and the block each gives."""
-    if not sizes.model.state_layers:
-        return ()
+    variants = _variants(sizes) if sizes.model.state_layers else _latent_kernels(sizes.flags, sizes)
     return tuple(
         _try(sizes, what, flag, replace(sizes.flags, **changes), current)
-        for what, flag, changes, current in _variants(sizes)
+        for what, flag, changes, current in variants
     )
 
 
@@ -77,7 +78,17 @@ def _variants(sizes: ModelSizes) -> Iterator[tuple[str, str, dict[str, Any], boo
     yield from _kernels(flags, sizes)
 
 
+def _latent_kernels(flags: ServeFlags, sizes: ModelSizes) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
+    """Latent attention alone has the block of its backend."""
+    if sizes.model.is_latent:
+        for name in LATENT_BACKENDS:
+            current = (flags.attention_backend or LATENT_BACKENDS[0]).upper() == name
+            meaning = f"{BACKENDS[name].smallest}-token kernels"
+            yield "attention backend", f"{name} ({meaning})", {"attention_backend": name}, current
+
+
 def _kernels(flags: ServeFlags, sizes: ModelSizes) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
+    yield from _latent_kernels(flags, sizes)
     if not sizes.model.is_latent:
         for name, meaning in (("FLASH_ATTN", "16-token kernels"), ("XPU_FLASH_ATTN", "64-token kernels")):
             current = (flags.attention_backend or "FLASH_ATTN").upper() == name

@@ -88,6 +88,16 @@ def test_what_ifs_of_the_27b() -> None:
     assert of_model("qwen3-8b").what_if == ()
 
 
+def test_latent_attention_has_its_backends_block() -> None:
+    plain = of_model("deepseek-v3")
+    assert [row.attention_block_size for row in plain.what_if] == [16, 32, 64, 128]
+    assert "attention_backend_unknown" in names(plain)
+    assert names(of_model("deepseek-v3", attention_backend="FLASHMLA")) == set()
+    assert "attention_backend_unknown" in names(of_model("ling-3.0-flash", version="0.26"))
+    # From 0.27 on every hybrid with latent attention rounds to 128.
+    assert "attention_backend_unknown" not in names(of_model("ling-3.0-flash"))
+
+
 def test_a_what_if_that_cannot_be_served_says_why() -> None:
     rows = {row.flag: row for row in of_model("granite-4.0-h-350m").what_if}
     assert rows["--tensor-parallel-size 8"].attention_block_size is None
@@ -114,6 +124,9 @@ def test_before_the_match_unit_there_are_sizes_only() -> None:
     assert [(row.unit, row.valid) for row in found.candidates] == [(528, True), (16, False)]
     assert found.candidates[1].reason == "there is no match unit before 0.26"
     assert any("no match unit in 0.24" in warning for warning in found.warnings)
+    asked = of_model("qwen3.5-4b", version="0.24", enable_prefix_caching=True, prefix_match_unit=64)
+    assert (asked.error, asked.match_unit) == (None, None)
+    assert any("--prefix-match-unit 64 does not exist" in warning for warning in asked.warnings)
 
 
 def test_an_unknown_newer_release_is_loud() -> None:
