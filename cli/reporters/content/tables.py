@@ -72,6 +72,7 @@ def candidates_table(report: Report) -> Table:
         ),
         key=lambda row: -row.unit,
     )
+    preempts = any(row.preemptions for row in replayed)
     columns = (
         Column("unit"),
         Column("ideal hits"),
@@ -84,7 +85,7 @@ def candidates_table(report: Report) -> Table:
         Column("break-even", keep=2),
         Column("copies", keep=1),
         Column("evicted", keep=1),
-        Column("preempted", keep=7),
+        *([Column("preempted", keep=3)] if preempts else []),
     )
     rows = tuple(
         (
@@ -99,7 +100,7 @@ def candidates_table(report: Report) -> Table:
             count(row.break_even_step_tokens),
             count(row.copy_on_write_copies),
             count(row.evicted_blocks),
-            count(row.preemptions),
+            *([count(row.preemptions)] if preempts else []),
         )
         for row in replayed
     )

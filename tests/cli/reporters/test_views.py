@@ -33,8 +33,14 @@ def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
 
 
 def test_wide_terminals_get_more_columns(report: Report) -> None:
-    assert "preempted" not in render_terminal(report, width=80)
-    assert "preempted" in render_terminal(report, width=130)
+    assert "  recomputed      gain" not in render_terminal(report, width=80)
+    assert "  recomputed      gain" in render_terminal(report, width=130)
+
+
+def test_preemptions_are_shown_where_there_are_any(report: Report) -> None:
+    assert "preempted" not in render_terminal(report, width=130)
+    rows = tuple(msgspec.structs.replace(row, preemptions=3) for row in report.candidates)
+    assert "preempted" in render_terminal(msgspec.structs.replace(report, candidates=rows), width=130)
 
 
 def test_colour_changes_nothing_but_colour(report: Report) -> None:
