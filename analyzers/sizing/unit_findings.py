@@ -89,12 +89,11 @@ def _documented_unit(
         return
     legal = _nearest(candidates, DOCUMENTED_UNIT)
     if legal:
-        near = " and ".join(map(str, legal))
         yield Finding(
             "documented_unit_illegal",
             f"{DOCUMENTED_UNIT}, the documentation's suggestion, does not divide {block:,}: the nearest legal units "
-            f"are {near}",
-            f"--prefix-match-unit {legal[-1]}",
+            f"are {' and '.join(map(str, legal))}",
+            f"--prefix-match-unit {' or '.join(map(str, legal))}, whichever your own traffic wants (`kvtune analyze`)",
         )
 
 

@@ -182,7 +182,9 @@ def test_a_finding_names_the_flag_that_changes_it() -> None:
         finding.text
         == "64, the documentation's suggestion, does not divide 528: the nearest legal units are 48 and 66"
     )
-    assert finding.change == "--prefix-match-unit 66"
+    assert (
+        finding.change == "--prefix-match-unit 48 or 66, whichever your own traffic wants (`kvtune analyze`)"
+    )
     budget = of_groups("mamba:1568*3,full:1568", max_num_batched_tokens=2048).findings
     (finding,) = [one for one in budget if one.name == "step_budget_not_multiple"]
     assert (

@@ -153,6 +153,13 @@ def test_the_table_for_people(run: Any) -> None:
     assert max(map(len, done.out.splitlines())) <= 80
 
 
+def test_the_bundled_model_resolves(resolved: Any) -> None:
+    found = resolved("--model", str(Path(__file__).parents[2] / "samples" / "tiny-hybrid"))
+    assert 256 <= found["attention_block_size"] <= 1056
+    assert (found["error"], found["warnings"]) == (None, [])
+    assert len({row["attention_block_size"] for row in found["what_if"]}) > 3
+
+
 def test_every_config_prints_within_the_width(run: Any) -> None:
     for path in sorted(CONFIGS.glob("*/config.json")):
         done = run("resolve", "--model-config", str(path), "--max-model-len", "8192")
