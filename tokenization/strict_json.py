@@ -67,7 +67,7 @@ class StrictDecoder:
             try:
                 str(text, "utf-8")
             except UnicodeDecodeError as error:
-                raise _bad_utf8(error) from None
+                raise bad_utf8(error) from None
         try:
             if not _SHORT_LINE <= len(text) <= _LONG_LINE:
                 return _decode_plainly(text)
@@ -210,7 +210,7 @@ def _decode_exactly(text: bytes) -> tuple[Any, int]:
     try:
         string = str(text, "utf-8")
     except UnicodeDecodeError as error:
-        raise _bad_utf8(error) from None
+        raise bad_utf8(error) from None
     depth = _depth(text)
     if depth > MAX_DEPTH:
         raise RecordError("nested_too_deep", None, found=f"{depth} levels", wanted=f"at most {MAX_DEPTH}")
@@ -231,7 +231,7 @@ def _decode_exactly(text: bytes) -> tuple[Any, int]:
     except (ValueError, RecursionError):  # a number of more digits than the interpreter converts
         raise RecordError("invalid_json", None, found="a number too long to read", wanted="JSON") from None
     if "\\u" in string:
-        _require_whole_characters(value)
+        require_whole_characters(value)
     return value, duplicates
 
 
@@ -252,7 +252,8 @@ def _explain(error: json.JSONDecodeError, string: str) -> RecordError:
     return RecordError("invalid_json", None, found=where, wanted="one JSON object a line")
 
 
-def _require_whole_characters(value: Any) -> None:
+def require_whole_characters(value: Any) -> None:
+    """Raises `RecordError` where a string in the value holds half a surrogate pair."""
     todo = [value]
     while todo:
         item = todo.pop()
@@ -271,7 +272,8 @@ def _require_whole_characters(value: Any) -> None:
                 ) from None
 
 
-def _bad_utf8(error: UnicodeDecodeError) -> RecordError:
+def bad_utf8(error: UnicodeDecodeError) -> RecordError:
+    """The error of a line that is not UTF-8."""
     return RecordError(
         "invalid_utf8",
         None,

@@ -77,7 +77,9 @@ class TokenTrace:
         requests = len(self.ids)
         for name in ("prompt_tokens", "arrival", "namespace"):
             if len(getattr(self, name)) != requests:
-                raise ValueError(f"TokenTrace.{name} has {len(getattr(self, name))} entries for {requests} requests")
+                raise ValueError(
+                    f"TokenTrace.{name} has {len(getattr(self, name))} entries for {requests} requests"
+                )
         if len(self.offsets) != requests + 1 or int(self.offsets[-1]) != len(self.tokens):
             raise ValueError("TokenTrace.offsets does not describe TokenTrace.tokens")
         if requests and int(self.prompt_tokens.min()) < 1:

@@ -37,6 +37,15 @@ from kvtune.tokenization.request import Request
 DATA = Path(__file__).parents[1] / "data" / "formats"
 MOST_SAID = 400  # characters of an error, none of them content
 
+
+def _nested(key: str | None) -> Any:
+    """450 levels of one key, or of lists."""
+    value: Any = "end"
+    for _ in range(450):
+        value = [value] if key is None else {key: value}
+    return value
+
+
 HOSTILE: tuple[Any, ...] = (
     None,
     True,
@@ -75,6 +84,11 @@ HOSTILE: tuple[Any, ...] = (
     {"role": "user"},
     {"type": "text"},
     {"stringValue": 7},
+    _nested("body"),
+    _nested("content"),
+    _nested("requests"),
+    _nested("kvlistValue"),
+    _nested(None),
     {"arrayValue": {"values": None}},
 )
 KEYS = ("messages", "prompt", "input", "body", "role", "content", "type", "tools", "id", "timestamp", "\x00")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kvtune.tokenization.rejects import RecordError
+from kvtune.tokenization.strict_json import bad_utf8
+
 # "(APIServer pid=7) INFO 09-01 12:00:00 [logger.py:41] text"; older: "INFO 07-01 12:00:00 logger.py:39] text";
 # with a year in some deployments. Colour codes are stripped first.
 _LINE = re.compile(
@@ -26,8 +29,17 @@ class LogLines:
         self._in_log = False
 
     def record(self, text: bytes) -> dict[str, Any] | None:
-        """The line as a record, {} for a line to pass over (a log is full of others), None: no log line."""
-        line = _COLOUR.sub("", text.decode("utf-8", "replace"))
+        """The line as a record, {} for a line to pass over (a log is full of others), None: no log line.
+
+        Raises `RecordError` where a line about a request is not UTF-8.
+        """
+        bad: RecordError | None = None
+        try:
+            line = text.decode()
+        except UnicodeDecodeError as error:
+            bad = bad_utf8(error)
+            line = text.decode("utf-8", "replace")
+        line = _COLOUR.sub("", line)
         found = _LINE.match(line)
         if found is None:
             # Banners and tracebacks stand between the lines of a log that has begun.
@@ -36,4 +48,6 @@ class LogLines:
         message = found["message"]
         if "max_log_len" not in message and not message.startswith(_ABOUT_REQUESTS):
             return {}
+        if bad is not None:
+            raise bad
         return {LOG_MESSAGE: message, LOG_TIME: found["time"]}

@@ -18,15 +18,14 @@ def output_of(response: Any) -> tuple[Output, int | None]:
     Takes OpenAI's chat and completion responses, Responses and Anthropic's messages, a Batch's output, and an
     assistant message or text by itself.
     """
-    if isinstance(response, str):
-        return response or None, None
-    if isinstance(response, list):
-        return (output_of(response[0])[0] if len(response) == 1 else None), None
-    if not isinstance(response, dict):
+    held = response[0] if isinstance(response, list) and len(response) == 1 else response
+    if isinstance(held, dict) and isinstance(held.get("body"), dict):
+        held = held["body"]
+    if isinstance(held, str):
+        return held or None, None
+    if not isinstance(held, dict):
         return None, None
-    if isinstance(response.get("body"), dict):
-        return output_of(response["body"])
-    return _answer(response), answer_tokens(response)
+    return _answer(held), answer_tokens(held)
 
 
 def _answer(response: dict[str, Any]) -> Output:

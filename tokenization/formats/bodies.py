@@ -15,13 +15,29 @@ from kvtune.tokenization.formats.messages import checked_messages, checked_objec
 from kvtune.tokenization.formats.responses import chat_of_responses
 from kvtune.tokenization.rejects import RecordError, describe
 
+_RARE = frozenset(
+    {
+        "documents",
+        "chat_template",
+        "chat_template_kwargs",
+        "add_generation_prompt",
+        "continue_final_message",
+        "add_special_tokens",
+    }
+)
+
 
 def read_chat(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
     """A body of `/v1/chat/completions`; `field` is where the body stands in the record."""
+    messages = checked_messages(body.get("messages"), _in(field, "messages"))
+    tools = checked_objects(body.get("tools"), _in(field, "tools"), "tools")
+    if _RARE.isdisjoint(body):
+        yield chat_draft(origin, messages, tools)
+        return
     yield draft(
         origin,
-        messages=checked_messages(body.get("messages"), _in(field, "messages")),
-        tools=checked_objects(body.get("tools"), _in(field, "tools"), "tools"),
+        messages=messages,
+        tools=tools,
         documents=checked_objects(body.get("documents"), _in(field, "documents"), "documents"),
         chat_template=_optional(body, "chat_template", str, field),
         chat_template_kwargs=_optional(body, "chat_template_kwargs", dict, field),

@@ -15,10 +15,11 @@ from typing import Any
 
 from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME
-from kvtune.tokenization.formats.drafts import Origin, draft
+from kvtune.tokenization.formats.drafts import Origin, checked_ids, draft
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Identity, Request
+from kvtune.tokenization.strict_json import require_whole_characters
 
 _STRING = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
 _REQUEST = re.compile(r"(?:Received request (?P<new>\S+)|Request (?P<details>\S+) details): ?", re.DOTALL)
@@ -29,6 +30,7 @@ _LORA_PATH = re.compile(rf"lora_path=(?P<path>{_STRING})")
 _LIMIT = re.compile(r"max_log_len['\"]?\s*[=:]\s*(\d+)")
 _YEAR = "2000-"  # a leap year, so that every date of every year exists
 _YEAR_SECONDS = 366 * 86400.0
+_MOST_DIGITS = 10  # of a token id
 _LEAST_SAME = 3  # this many different prompts of exactly the greatest length are no chance
 _LEAST_SHARE = 0.3
 
@@ -134,8 +136,12 @@ def _prompt(text: str) -> tuple[str | None, list[int] | None]:
     listed = _IDS.search(text, shown.end() if shown else 0)
     if listed is None or listed["ids"] == "None":
         return prompt, None
-    ids = [int(one) for one in listed["ids"][1:-1].split(",") if one.strip()]
-    return prompt, ids
+    ids = [
+        int(one) if len(one) <= _MOST_DIGITS else -1
+        for one in listed["ids"][1:-1].replace(" ", "").split(",")
+        if one
+    ]
+    return prompt, checked_ids(ids, "prompt_token_ids") if ids else None
 
 
 def _literal(text: str) -> str:
@@ -148,6 +154,7 @@ def _literal(text: str) -> str:
         value = None
     if not isinstance(value, str):
         raise RecordError("cut_line", "prompt", found="a string that is no literal", wanted="the whole line")
+    require_whole_characters(value)
     return value
 
 
