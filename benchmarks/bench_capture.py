@@ -27,8 +27,8 @@ STREAMS = 50
 REQUESTS_PER_ROUND = 3
 ORDER = ("direct", "through", "through", "direct") * 2
 PROMPT_CHARACTERS = 20_000
-OUTPUT_EVENTS = 64
-INTER_TOKEN_S = 0.01
+OUTPUT_EVENTS = 48
+INTER_TOKEN_S = 0.02  # 50 tokens per second and stream
 SPREAD_S = 1.0
 BAR = 1.05
 
