@@ -55,7 +55,7 @@ def conform_document(document: object, *, where: str | None = None) -> ConformRe
         )
     try:
         return compare(document, profile)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UnusableInputError(
             f"the document does not have the shape of {kind}", where=where, found=type(error).__name__
         ) from error
