@@ -33,7 +33,7 @@ def render_markdown(report: Report) -> str:
     if validation is not None and report.validation is not None:
         verdict = "agrees with" if report.validation.agrees else "**differs from**"
         parts += ["### Validated", f"Execution {verdict} the prediction.", _table(validation)]
-        parts.append(_bullets(list(report.validation.differences)))
+        parts.append(_bullets([*report.validation.differences, *report.validation.notes]))
     parts += ["### Sizes", *map(_text, content.size_sentences(report)), _table(content.groups_table(report))]
     parts += ["### Where shared prefixes end", _text(content.shared_sentence(report)), _ends(report)]
     parts += [_text(content.just_missed_sentence(report)), _table(content.ends_in_table(report))]

@@ -84,6 +84,8 @@ def _validation(report: Report, page: Page) -> list[str]:
     lines = page.heading("Validated", aside) + page.paragraph(verdict.capitalize() + ".") + page.table(table)
     for difference in found.differences:
         lines += page.paragraph(clean(difference), first="  ! ", rest="    ")
+    for note in found.notes:
+        lines += page.paragraph(clean(note), "dim", first="  ", rest="    ")
     return lines
 
 

@@ -40,7 +40,10 @@ from kvtune.tokenization.trace import TokenTrace
 BUDGET_FLOP = {"cpu": 3e12, "cuda": 2e17}
 """What all runs together may take where the user states no number of requests."""
 
-LARGEST_BUDGET_TOKENS = {"cpu": 400_000, "cuda": 40_000_000}
+LARGEST_BUDGET_TOKENS = {"cpu": 300_000, "cuda": 40_000_000}
+
+STEP_TOKENS = {"cpu": 100, "cuda": 2_000}
+"""What a step costs beside its tokens, in tokens, where small operations are what takes time."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,8 @@ def _affordable(
     inputs = workload.inputs
     computed = np.zeros(len(workload))
     for config in configs:
-        hits = replay(config, inputs).hit_tokens
-        computed += (inputs.prompt_tokens - hits + inputs.output_tokens) * options.runs_each
+        result = replay(config, inputs)
+        tokens = inputs.prompt_tokens - result.hit_tokens + inputs.output_tokens
+        steps = result.prefill_steps + inputs.output_tokens - 1
+        computed += options.runs_each * (tokens + STEP_TOKENS[options.device] * steps)
     return max(1, int(np.searchsorted(np.cumsum(computed), budget, side="right")))

@@ -239,6 +239,7 @@ def validation_table(report: Report) -> Table | None:
         return None
     columns = (
         Column("unit"),
+        Column("predicted", keep=4),
         Column("matched"),
         Column("recomputed"),
         Column("copied", keep=1),
@@ -249,6 +250,7 @@ def validation_table(report: Report) -> Table | None:
     rows = tuple(
         (
             count(row.unit),
+            count(row.predicted_tokens),
             count(row.matched_tokens),
             count(row.recomputed_tokens),
             count(row.copied_tokens),
@@ -258,4 +260,4 @@ def validation_table(report: Report) -> Table | None:
         )
         for row in found.candidates
     )
-    return Table(columns, rows, note="Matched, recomputed and copied in tokens.")
+    return Table(columns, rows, note="Predicted, matched, recomputed and copied in tokens.")
