@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from kvtune.cli.settings import FILE_NAME, settings_template
 
 if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
+    from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
     from kvtune.cli.traces import LoadedTrace
 
@@ -118,11 +120,15 @@ def run_analysis(
 
 @dataclass(frozen=True)
 class Analyzed:
-    """A trace as ids, the server that the options describe, and the report on both."""
+    """A trace as ids, the server that the options describe, and the report on both.
+
+    `analyze_on` makes the report for another server, such as one that has been asked for its sizes.
+    """
 
     loaded: LoadedTrace
     server: Server
     report: Report
+    analyze_on: Callable[[Server], Report]
 
 
 def analyze_traces(
@@ -141,6 +147,7 @@ def analyze_traces(
     """Read, encode and replay; `command` is named in the report. Its `measured` is for the caller to complete."""
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
+    from kvtune.analyzers.sweep import no_progress
     from kvtune.analyzers.sizing.serve_command import parse_serve_command
     from kvtune.cli.engine import duration_of, serve_flags, server_of, split_serve_command, units_of
     from kvtune.cli.measuring import created_now
@@ -170,6 +177,7 @@ def analyze_traces(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
+        check_integrity=general.debug,
     )
     encoding = Encoding(
         version=server.config.version if server else engine.engine_version,
@@ -178,11 +186,9 @@ def analyze_traces(
         by_field=replay.by_field,
         seed=replay.seed,
     )
-    with StageProgress(quiet=general.quiet) as progress:
-        loaded = load_trace(traces, input, model, encoding, progress, force=force, quiet=general.quiet)
-        if server is None:  # the model that the trace names gives the sizes, too
-            server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
-        report = find_unit(
+
+    def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
+        return find_unit(
             loaded.trace,
             server.config,
             options,
@@ -207,4 +213,10 @@ def analyze_traces(
             ),
             progress,
         )
-    return Analyzed(loaded, server, report)
+
+    with StageProgress(quiet=general.quiet) as progress:
+        loaded = load_trace(traces, input, model, encoding, progress, force=force, quiet=general.quiet)
+        if server is None:  # the model that the trace names gives the sizes, too
+            server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
+        report = analyze_on(server, progress)
+    return Analyzed(loaded, server, report, analyze_on)

@@ -7,6 +7,7 @@ it may have changed the cache. Knows the wire; not what the answers mean. Needs 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -265,7 +266,7 @@ class LiveClient:
         if isinstance(error, TimeoutError):
             found = "no answer in time"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            found = error.os_error.strerror or "no connection"
+            found = os.strerror(error.os_error.errno) if error.os_error.errno else "no such host"
         else:
             found = type(error).__name__
         return MissingDependencyError(

@@ -30,10 +30,12 @@ class ServeLine:
     Attributes:
         variables: leading `NAME=value` words.
         words: the program and its arguments, without the flags that each start sets itself.
+        unit: the match unit that the line asks for; None where it leaves it unset.
     """
 
     variables: tuple[tuple[str, str], ...]
     words: tuple[str, ...]
+    unit: int | None = None
 
     def start(self, unit: int | None, port: int) -> tuple[str, ...]:
         """The words of one start. `unit` None leaves the match unit unset."""
@@ -81,7 +83,24 @@ def parse_serve_line(text: str) -> ServeLine:
             "names no command", field="--serve", wanted='the server\'s start, such as "vllm serve MODEL"'
         )
     variables = tuple((name, value) for name, _, value in (word.partition("=") for word in words[:first]))
-    return ServeLine(variables, tuple(_without_taken_over(words[first:])))
+    return ServeLine(variables, tuple(_without_taken_over(words[first:])), _unit(words[first:]))
+
+
+def _unit(words: list[str]) -> int | None:
+    unit = None
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if word.startswith("--") and name.lstrip("-").replace("_", "-") == "prefix-match-unit":
+            text = value if equals else words[index + 1] if index + 1 < len(words) else ""
+            if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
+                raise UnusableInputError(
+                    "asks for no match unit",
+                    field="--prefix-match-unit",
+                    found=repr(text[:40]),
+                    wanted="a number",
+                )
+            unit = int(text)
+    return unit
 
 
 def _without_taken_over(words: list[str]) -> list[str]:

@@ -82,7 +82,7 @@ async def send_in_turn(client: LiveClient, bodies: Bodies, progress: Progress) -
         await _send(client, bodies.path, bodies.body(index), index, run)
         progress(index + 1, len(bodies))
     run.wall_s = time.perf_counter() - begin
-    _check_usage(run)
+    _check_answers(run)
     return run
 
 
@@ -115,7 +115,7 @@ async def send_by_time(client: LiveClient, bodies: Bodies, arrival: Float64, pro
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     run.wall_s = time.perf_counter() - begin
-    _check_usage(run)
+    _check_answers(run)
     return run
 
 
@@ -126,8 +126,10 @@ async def _send(client: LiveClient, path: str, body: bytes, index: int, run: Run
         run.refused.append((index, str(error)))
 
 
-def _check_usage(run: Run) -> None:
+def _check_answers(run: Run) -> None:
     answers = [answer for answer in run.answers if answer is not None]
+    if not answers and run.refused:
+        raise MissingDependencyError("the server refuses every request", found=run.refused[0][1])
     if answers and all(answer.prompt_tokens is None for answer in answers):
         raise MissingDependencyError(
             "the answers carry no usage", wanted="a vLLM server that knows stream_options.include_usage"

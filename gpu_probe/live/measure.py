@@ -84,6 +84,7 @@ class Measurement:
         self._options = options
         self._listener = listener
         self._predictors: dict[tuple[int, ...], Predictor] = {}
+        self._predictor(subject.trace, ())  # refuses what the trace does not hold before anything is started
         self._output_tokens = self._wanted_outputs()
 
     async def measure(self, client: LiveClient, facts: ServerFacts, name: str, *, fresh: bool) -> Measured:

@@ -79,3 +79,10 @@ def without(trace: TokenTrace, left_out: tuple[int, ...]) -> TokenTrace:
         span=trace.span,
         output_tokens=None if trace.output_tokens is None else trace.output_tokens[kept],
     )
+
+
+def first_requests(trace: TokenTrace, number: int) -> TokenTrace:
+    """The trace up to a request, with the parts of its prompts."""
+    if number >= len(trace):
+        return trace
+    return replace(without(trace, tuple(range(number, len(trace)))), parts=trace.parts)

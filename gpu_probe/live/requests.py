@@ -115,7 +115,10 @@ class ChatBodies:
 
     def body(self, index: int) -> bytes:
         fields = self._sampling.fields(int(self._output_tokens[index]), int(self._trace.namespace[index]))
-        return msgspec.json.encode({**fields, **chat_fields(self._requests[index]), "return_token_ids": True})
+        chat = chat_fields(self._requests[index])
+        if chat.get("tools"):
+            chat["tool_choice"] = "none"  # tools stay in the prompt, and no parser for calls is asked for
+        return msgspec.json.encode({**fields, **chat, "return_token_ids": True})
 
 
 def chat_fields(request: Request) -> dict[str, Any]:

@@ -11,19 +11,28 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.validation import ValidatedCandidate, Validation
 from kvtune.gpu_probe.live.client import LiveClient
 from kvtune.gpu_probe.live.command import ServeLine
-from kvtune.gpu_probe.live.facts import read_facts
+from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
 from kvtune.gpu_probe.live.latency import goodput, latency_of, percentiles
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.server import started
 from kvtune.gpu_probe.live.verdict import effective_unit, palindromic, sentence
+from kvtune.tokenization.errors import MissingDependencyError
+
+ChooseUnits = Callable[[EngineConfig], Sequence[int | None]]
+"""Told what the server resolved; gives the other candidates, None for the flag unset."""
+
+_DYING_S = 1.0
+"""A server whose engine died takes a moment to end."""
 
 RUNG = "L3"
 """The user's own server: the top of the ladder of fidelity."""
@@ -40,12 +49,11 @@ class LiveResult:
 
 
 def validate_by_serving(
-    subject: Subject, line: ServeLine, units: Sequence[int | None], options: LiveOptions, listener: Listener
+    subject: Subject, line: ServeLine, choose: ChooseUnits, options: LiveOptions, listener: Listener
 ) -> LiveResult:
     """Start the user's server once per candidate and run, replay, compare, stop.
 
-    Args:
-        units: candidates, None for the flag unset.
+    The first start has the unit that the line asks for; what it resolved decides the other candidates.
 
     Raises:
         MissingDependencyError: a server does not start, or fails; its log is kept.
@@ -54,21 +62,34 @@ def validate_by_serving(
     measurement = Measurement(subject, options, listener)
     logs = options.log_dir or Path(tempfile.mkdtemp(prefix="kvtune-serve-"))
     logs.mkdir(parents=True, exist_ok=True)
-    order = palindromic(units, options.runs)
+    order: list[int | None] = [line.unit]
+    runs: list[Measured] = []
 
-    async def run_all() -> list[Measured]:
-        runs = []
-        for number, unit in enumerate(order, 1):
-            log = logs / f"{number:02}-{_named(unit)}.log"
-            runs.append(await _run_candidate(measurement, subject, line, unit, log, options, listener))
-        return runs
+    async def run_all() -> None:
+        while len(runs) < len(order):
+            unit = order[len(runs)]
+            log = logs / f"{len(runs) + 1:02}-{_named(unit)}.log"
+            async with _serving(subject, line, unit, log, options, listener) as (client, facts):
+                if not runs:
+                    candidates = dict.fromkeys([line.unit, *choose(facts.config)])
+                    order[:] = palindromic(list(candidates), options.runs)
+                runs.append(await measurement.measure(client, facts, _named(unit), fresh=True))
 
-    runs = asyncio.run(run_all())
-    return _result(order, runs, options, device=f"{line.words[0]} on this machine", logs=logs)
+    asyncio.run(run_all())
+    return _result(
+        order,
+        runs,
+        options,
+        trace_requests=len(subject.trace),
+        device=f"{line.words[0]} on this machine",
+        logs=logs,
+    )
 
 
-def validate_endpoint(subject: Subject, url: str, options: LiveOptions, listener: Listener) -> LiveResult:
-    """Replay against a server that is running, with the unit that it has.
+def validate_endpoint(
+    subject: Subject, url: str, choose: ChooseUnits, options: LiveOptions, listener: Listener
+) -> LiveResult:
+    """Replay against a server that is running, with the unit that it has; `choose` only learns what it resolved.
 
     Raises: as `validate_by_serving`.
     """
@@ -78,31 +99,37 @@ def validate_endpoint(subject: Subject, url: str, options: LiveOptions, listener
         async with LiveClient(url, api_key=options.api_key) as client:
             facts = await read_facts(client, subject.sources, None)
             _tell_warnings(facts.warnings, listener)
+            choose(facts.config)
             name = _named(facts.config.match_unit)
             return [await measurement.measure(client, facts, name, fresh=False) for _ in range(options.runs)]
 
     runs = asyncio.run(run_all())
     return _result(
-        [run.config.match_unit for run in runs], runs, options, device="a running server", logs=None
+        [run.config.match_unit for run in runs],
+        runs,
+        options,
+        trace_requests=len(subject.trace),
+        device="a running server",
     )
 
 
-async def _run_candidate(
-    measurement: Measurement,
-    subject: Subject,
-    line: ServeLine,
-    unit: int | None,
-    log: Path,
-    options: LiveOptions,
-    listener: Listener,
-) -> Measured:
+@asynccontextmanager
+async def _serving(
+    subject: Subject, line: ServeLine, unit: int | None, log: Path, options: LiveOptions, listener: Listener
+) -> AsyncIterator[tuple[LiveClient, ServerFacts]]:
+    """One start, ready and asked what it resolved; gone when the block ends."""
     with started(line, unit, log) as server:
         listener.note(server.shown)
         async with LiveClient(server.url, api_key=line.api_key(os.environ)) as client:
             await server.wait_until_ready(client, options.ready_timeout_s, listener.log_line)
             facts = await read_facts(client, subject.sources, log)
             _tell_warnings(facts.warnings, listener)
-            return await measurement.measure(client, facts, _named(unit), fresh=True)
+            try:
+                yield client, facts
+            except MissingDependencyError:
+                await asyncio.sleep(_DYING_S)
+                server.check_alive()  # a dead server is the better explanation
+                raise
 
 
 def _tell_warnings(warnings: Sequence[str], listener: Listener) -> None:
@@ -119,8 +146,9 @@ def _result(
     runs: Sequence[Measured],
     options: LiveOptions,
     *,
+    trace_requests: int,
     device: str,
-    logs: Path | None,
+    logs: Path | None = None,
 ) -> LiveResult:
     by_unit: dict[int | None, list[Measured]] = {}
     for unit, run in zip(order, runs, strict=True):
@@ -141,6 +169,9 @@ def _result(
         candidates=tuple(_candidate(group, options) for group in by_unit.values()),
         agrees=agrees,
         differences=tuple(differences),
+        requests=runs[0].comparison.requests,
+        trace_requests=trace_requests,
+        notes=tuple(dict.fromkeys(text for run in runs for text in run.facts.warnings)),
     )
     return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs)
 
@@ -177,6 +208,7 @@ def _candidate(runs: Sequence[Measured], options: LiveOptions) -> ValidatedCandi
         tpot_s=percentiles(latency.tpot for latency in latencies),
         e2e_s=percentiles(latency.e2e for latency in latencies),
         preemptions=first.counters.preemptions,
+        predicted_tokens=int(first.prediction.hits.sum()),
         goodput_rps=goodput(latencies, options.slo, sum(run.run.wall_s for run in runs)),
     )
 

@@ -1,0 +1,189 @@
+"""`kvtune validate` against a vLLM server: from options to `kvtune.gpu_probe.live`, and its progress on stderr.
+
+Knows options and the terminal; servers and verdicts are for `kvtune.gpu_probe.live`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvtune.cli.analyze import Analyzed
+from kvtune.cli.options import EngineOptions, InputOptions, ModelOptions, ReplayOptions, SizeOptions
+from kvtune.cli.output import has_colour, note
+from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
+
+if TYPE_CHECKING:
+    from kvtune.analyzers.layout import EngineConfig
+    from kvtune.analyzers.report import Report, SizeSource
+    from kvtune.analyzers.sizing.serve_command import ServeCommand
+    from kvtune.analyzers.sizing.serve_flags import ServeFlags
+    from kvtune.analyzers.validation import Validation
+    from kvtune.tokenization.request import Request
+
+_LEAST_COLUMNS = 20
+
+
+@dataclass(frozen=True)
+class ServerChoices:
+    """Which server, and how it is replayed against."""
+
+    serve: str | None
+    endpoint: str | None
+    runs: int
+    requests: int | None
+    as_chat: bool
+    slo: Mapping[str, float]
+    ready_timeout_s: float
+    log_dir: str | None
+    allow_traffic: bool
+
+
+def with_served_model(model: ModelOptions, serve: str | None) -> ModelOptions:
+    """The model of the serve command, where none was named."""
+    if serve is None or model.model is not None:
+        return model
+    command = _serve_command(serve)
+    return model if command is None else replace(model, model=command.model)
+
+
+def _serve_command(text: str, flags: ServeFlags | None = None) -> ServeCommand | None:
+    """A `vllm serve` line, read; None for a script that starts a server some other way."""
+    from kvtune.analyzers.sizing.serve_command import parse_serve_command
+    from kvtune.gpu_probe.live.command import parse_serve_line
+
+    line = parse_serve_line(text)
+    if not any(word == "serve" or word.endswith("openai.api_server") for word in line.words):
+        return None
+    return parse_serve_command([*(f"{name}={value}" for name, value in line.variables), *line.words], flags)
+
+
+def validate_on_server(
+    found: Analyzed,
+    traces: Sequence[str],
+    choices: ServerChoices,
+    model: ModelOptions,
+    sizes: SizeOptions,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    input: InputOptions,
+    *,
+    quiet: bool,
+) -> tuple[Report, Validation]:
+    """Replay there. The report is made anew for the sizes that the server resolved.
+
+    Raises:
+        MissingDependencyError: no such server, or the extra `live` is not installed.
+        UnusableInputError: options that do not fit the trace.
+    """
+    _check_installed()
+    from kvtune.cli.engine import serve_flags, size_sources
+    from kvtune.gpu_probe.choosing import flag_of, units_to_validate
+    from kvtune.gpu_probe.live.client import KEY_VARIABLE
+    from kvtune.gpu_probe.live.command import parse_serve_line
+    from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
+    from kvtune.gpu_probe.live.prediction import first_requests
+    from kvtune.gpu_probe.live.validate import validate_by_serving, validate_endpoint
+
+    report = found.report
+
+    def choose(config: EngineConfig) -> list[int | None]:
+        nonlocal report
+        if config != found.server.config:
+            source: SizeSource = "metrics" if choices.serve is None else "startup-log"
+            report = found.analyze_on(replace(found.server, config=config, size_source=source))
+        return [flag_of(report, unit) for unit in units_to_validate(report)]
+
+    flags = serve_flags(engine)
+    command = _serve_command(choices.serve, flags) if choices.serve is not None else None
+    if command is not None:
+        flags = command.flags
+    trace = found.loaded.trace
+    subject = Subject(
+        trace if choices.requests is None else first_requests(trace, choices.requests),
+        size_sources(flags, sizes, model.model),
+        _chats(found, traces, input, choices.requests) if choices.as_chat else None,
+    )
+    options = LiveOptions(
+        arrivals=replay.arrivals,
+        outputs=replay.outputs,
+        runs=choices.runs,
+        as_chat=choices.as_chat,
+        slo=choices.slo,
+        ready_timeout_s=choices.ready_timeout_s,
+        log_dir=Path(choices.log_dir) if choices.log_dir else None,
+        api_key=os.environ.get(KEY_VARIABLE),
+        allow_traffic=choices.allow_traffic,
+    )
+    line = _StatusLine(quiet=quiet)
+    listener = Listener(
+        note=line.note,
+        log_line=line.show,
+        progress=lambda name, done, total: line.show(f"unit {name}: {done:,} of {total:,} requests"),
+    )
+    try:
+        if choices.serve is not None:
+            result = validate_by_serving(subject, parse_serve_line(choices.serve), choose, options, listener)
+        else:
+            result = validate_endpoint(subject, choices.endpoint or "", choose, options, listener)
+    finally:
+        line.clear()
+    if result.logs is not None:
+        line.note(f"the servers' logs are in {result.logs}")
+    line.note(result.verdict)
+    return report, result.validation
+
+
+def _chats(
+    found: Analyzed, traces: Sequence[str], input: InputOptions, requests: int | None
+) -> list[Request]:
+    """The requests as logged, one for each of the trace."""
+    from kvtune.tokenization.reading import read_trace
+
+    if "-" in traces:
+        raise UnusableInputError("cannot be read a second time", field="--as-chat", where="stdin")
+    logged = read_trace(traces, format=input.format, max_line_bytes=input.max_line_bytes).requests
+    by_id = {request.id: request for request in logged}
+    return [by_id[name] for name in found.loaded.trace.ids[:requests]]
+
+
+def _check_installed() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError(
+            "aiohttp is not installed, which talks to servers", way_out="pip install 'kvtune[live]'"
+        ) from None
+
+
+class _StatusLine:
+    """One line at the bottom of a terminal that is written over; notes scroll above it."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = has_colour(sys.stderr) and not quiet
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        if not self._live:
+            return
+        width = max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1)
+        printable = "".join(character if character.isprintable() else " " for character in text)
+        sys.stderr.write(f"\r\x1b[2K{printable[:width]}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False
+
+    def note(self, text: str) -> None:
+        self.clear()
+        note(text, quiet=self._quiet)
