@@ -26,6 +26,7 @@ class AnalyzeOptions:
         per_request: list every request.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
         seed: of the interval's resampling and of random routing.
+        check_integrity: verify the bookkeeping's conservation laws after every request of the sweep; slow.
     """
 
     units: tuple[int, ...] | None = None
@@ -40,6 +41,7 @@ class AnalyzeOptions:
     replicas: int = 1
     route: Route = "sticky"
     seed: int = 0
+    check_integrity: bool = False
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
         default_unit=default_match_unit(config),
         arrivals=options.arrivals,
         progress=progress,
+        check=options.check_integrity,
     )
     outcomes = sweep.outcomes(candidates)
     grid = {row.unit: row.effective_unit for row in candidates}

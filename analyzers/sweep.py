@@ -64,13 +64,18 @@ def replay_input(trace: TokenTrace, shared: SharedPrefixes) -> ReplayInput:
 
 
 def replay_caches(
-    config: EngineConfig, inputs: ReplayInput, replica: Int32 | None, arrivals: Arrivals = "sequential"
+    config: EngineConfig,
+    inputs: ReplayInput,
+    replica: Int32 | None,
+    arrivals: Arrivals = "sequential",
+    *,
+    check: bool = False,
 ) -> ReplayResult:
     """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
     if replica is None:
-        return replay(config, inputs, arrivals=arrivals)
+        return replay(config, inputs, arrivals=arrivals, check=check)
     members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [replay(config, inputs.subset(indices), arrivals=arrivals) for indices in members]
+    results = [replay(config, inputs.subset(indices), arrivals=arrivals, check=check) for indices in members]
     return _join(results, members)
 
 
@@ -106,13 +111,16 @@ def sweep_units(
     default_unit: int,
     arrivals: Arrivals,
     progress: Progress,
+    check: bool = False,
 ) -> Sweep:
-    """Replay every candidate that is worth it."""
+    """Replay every candidate that is worth it; `check` verifies the conservation laws on the way."""
     swept = [candidate for candidate in candidates if candidate.swept and candidate.valid]
     results: dict[int, ReplayResult] = {}
     for index, candidate in enumerate(swept):
         progress("replay", index, len(swept))
         unit = None if candidate.unit == default_unit else candidate.unit
-        results[candidate.unit] = replay_caches(replace(config, match_unit=unit), inputs, replica, arrivals)
+        results[candidate.unit] = replay_caches(
+            replace(config, match_unit=unit), inputs, replica, arrivals, check=check
+        )
     progress("replay", len(swept), len(swept))
     return Sweep(results, default_unit, config.match_unit or default_unit)

@@ -69,6 +69,19 @@ def test_losses_and_hits_sum_to_what_is_shared(run, trace: Path) -> None:
     assert row["engine_hit_tokens"] + row["recomputed_tokens"] == document["trace"]["prompt_tokens"]
 
 
+def test_debug_checks_the_bookkeeping_and_changes_nothing(
+    run, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = []
+    monkeypatch.setattr("kvtune.analyzers.replay.check_integrity", lambda *_: checks.append(1))
+    plain = analyzed(run, str(trace))
+    assert checks == []
+    checked = analyzed(run, str(trace), "--debug")
+    assert len(checks) >= 12 * 2
+    del plain["measured"], checked["measured"]
+    assert checked == plain
+
+
 def test_two_runs_differ_under_measured_only(run, trace: Path) -> None:
     first, second = (analyzed(run, str(trace), "--seed", "7") for _ in range(2))
     del first["measured"], second["measured"]
