@@ -68,6 +68,12 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert missing == []
 
 
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    assert [page for page in pages if f"]({page})" not in index] == []
+
+
 def test_readme_shows_the_first_steps() -> None:
     first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
     assert "make demo" in first_screen
