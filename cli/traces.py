@@ -6,7 +6,7 @@ Knows options and where messages go; formats, templates and tokenizers are for `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +47,15 @@ class Encoding:
 class LoadedTrace:
     """A trace as ids, and what the report says of it.
 
-    `model` is the folder that encoded it, None where none did; `caveats` matter for the recommendation.
+    `model` is the folder that encoded it, None where none did; `decode` gives the text of ids, None where there
+    is none; `caveats` matter for the recommendation.
     """
 
     trace: TokenTrace
     info: TraceInfo
     tokenizer: TokenizerInfo
     model: Path | None
+    decode: Callable[[Sequence[int]], str] | None
     caveats: tuple[str, ...]
 
 
@@ -87,9 +89,10 @@ def load_trace(
         requests = found.requests
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
+        encoder = _open_encoder(folder, model, options, encoding) if has_text else None
         trace, encoded = encode_trace(
             requests,
-            _open_encoder(folder, model, options, encoding) if has_text else None,
+            encoder,
             check=CHECKED_REQUESTS if model.check_tokenizer is None else model.check_tokenizer,
             outputs=encoding.outputs,
             show_text=encoding.show_text,
@@ -103,6 +106,7 @@ def load_trace(
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
         folder,
+        encoder.vocabulary.decode if encoder is not None else None,
         _caveats(encoded),
     )
 

@@ -95,6 +95,11 @@ class HuggingFaceVocabulary:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        known = [number for number in ids if number < self.size]
+        text: str = self._tokenizer.decode(known, skip_special_tokens=False)
+        return text
+
     def token_ends(self, text: str, ids: UInt32) -> Int64:
         if self._byte_level:
             ends = np.cumsum(self._token_bytes(ids), dtype=np.int64)

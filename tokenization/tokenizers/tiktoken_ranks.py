@@ -99,6 +99,9 @@ class TiktokenVocabulary:
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
         return self.encode(texts)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._encoding.decode([number for number in ids if number < self.size])
+
     def token_ends(self, text: str, ids: UInt32) -> Int64:  # noqa: ARG002
         sizes = [len(self._encoding.decode_single_token_bytes(number)) for number in ids.tolist()]
         return np.cumsum(np.array(sizes, dtype=np.int64))

@@ -52,6 +52,9 @@ class Vocabulary(Protocol):
     def token_ends(self, text: str, ids: UInt32) -> Int64:
         """Where each token of `text` ends, int64[len(ids)], ascending, in UTF-8 bytes of the text."""
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included; cut characters become U+FFFD, unknown ids nothing."""
+
 
 def overlapping(token: str, others: Sequence[str]) -> bool:
     """Whether some other special token could claim a part of `token`'s characters in a text.
