@@ -1,7 +1,7 @@
 """Replay: requests through the engine's bookkeeping, and what the engine would have done with each.
 
 No model runs and no token is looked at: prompts are lengths and prefix names. `arrivals="sequential"` lets each
-request finish before the next is added.
+request finish before the next is added; `arrivals="trace"` adds requests by their timestamps, under a step-cost model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from kvtune.analyzers.arrivals import TimedRun
 from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
 from kvtune.analyzers.bookkeeping.integrity import check_integrity
 from kvtune.analyzers.bookkeeping.recorder import EngineLog, LookupRecord, Recorder
@@ -23,6 +24,8 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.prefix_tree import PrefixPath
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import Float64, Int64
 
 Arrivals = Literal["sequential", "trace"]
@@ -89,7 +92,8 @@ class ReplayResult:
         refused: (request, blocks needed) of prompts that can never fit the pool, the null block not counted.
         num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end.
         sizes: what the engine resolved.
-        limits, log: only with `record`.
+        first_token_s, finished_s: float64[R], seconds on the trace's clock, NaN where it did not happen; only with
+            `arrivals="trace"`. limits, log: only with `record`.
     """
 
     hit_tokens: Int64
@@ -104,6 +108,8 @@ class ReplayResult:
     num_steps: int
     num_keys: int
     sizes: ResolvedSizes
+    first_token_s: Float64 | None = None
+    finished_s: Float64 | None = None
     limits: Limits | None = None
     log: EngineLog | None = None
 
@@ -113,34 +119,46 @@ def replay(
     inputs: ReplayInput,
     *,
     arrivals: Arrivals = "sequential",
+    cost: StepCostModel = ASSUMED,
     record: bool = False,
     check: bool = False,
 ) -> ReplayResult:
-    """Run all requests through one engine.
+    """Run all requests through one engine, with its `scheduling` (real servers: `async`).
 
     Args:
+        cost: what steps take, with `arrivals="trace"`.
         record: keep `limits` and `log`, for losses and explanations.
         check: verify the conservation laws after every request; slow.
 
     Raises:
         EngineRefusal: the engine would not start with this configuration.
         UnknownReleaseError: for a release without a match unit.
+        UnusableInputError: `arrivals="trace"` for requests without timestamps.
     """
+    if arrivals == "trace" and inputs.arrival is None:
+        raise UnusableInputError(
+            "not every request has a timestamp",
+            field="--arrivals",
+            found="trace",
+            way_out="use --arrivals sequential",
+        )
     profile = profile_for(config.version).profile
     sizes = resolve_sizes(config, profile)
     if not (check or record):
         # A pool that never runs out needs no block identities; one that does shows it early.
         try:
-            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs)
+            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, arrivals, cost)
         except PoolTooSmallError:
             pass
     scheduler = make_scheduler(config, profile, sizes)
     if record:
         scheduler.recorder = Recorder(scheduler.coordinator, profile)
-    return _replay(scheduler, inputs, check)
+    return _replay(scheduler, inputs, arrivals, cost, check)
 
 
-def _replay(scheduler: Scheduler, inputs: ReplayInput, check: bool = False) -> ReplayResult:
+def _replay(
+    scheduler: Scheduler, inputs: ReplayInput, arrivals: Arrivals, cost: StepCostModel, check: bool = False
+) -> ReplayResult:
     lookahead = scheduler.sizes.hash_lookahead_tokens
     sequences = [
         Sequence(index, path, prompt, output, lookahead=lookahead)
@@ -148,7 +166,10 @@ def _replay(scheduler: Scheduler, inputs: ReplayInput, check: bool = False) -> R
             zip(inputs.paths, inputs.prompt_tokens.tolist(), inputs.output_tokens.tolist(), strict=True)
         )
     ]
-    run = _SequentialRun(scheduler, check)
+    run: _SequentialRun | TimedRun = _SequentialRun(scheduler, check)
+    if arrivals == "trace":
+        assert inputs.arrival is not None
+        run = TimedRun(scheduler, cost, inputs.arrival, check=check)
     run.run(sequences)
     return _result(run, sequences)
 
@@ -174,12 +195,17 @@ class _SequentialRun:
                 check_integrity(self.scheduler, [sequence])
 
     def _finish(self, sequence: Sequence) -> None:
-        schedule, update = self.scheduler.schedule, self.scheduler.update
+        scheduler = self.scheduler
+        schedule, update = scheduler.schedule, scheduler.update
+        decodes = sequence.max_output_tokens > 1
         while not sequence.finished:
             plan = schedule()
             if plan.chunks:
                 self.num_steps += 1
                 update(plan)
+                if decodes and (quiet := scheduler.quiet_decode_steps()):
+                    scheduler.pass_decode_steps(quiet)
+                    self.num_steps += quiet
             elif not plan.preempted:
                 self._refuse(sequence)
                 return
@@ -195,17 +221,10 @@ class _SequentialRun:
 
     def _refuse(self, sequence: Sequence) -> None:
         """The request waits alone before an empty pool and does not fit."""
-        coordinator = self.scheduler.coordinator
-        self.scheduler.waiting.remove(sequence)
-        coordinator.prepare(sequence)
-        needed = coordinator.blocks_for(
-            sequence, coordinator.no_hit, sequence.num_prompt_tokens + sequence.max_output_tokens
-        )
-        self.refused.append((sequence.index, needed))
-        sequence.first_hit, sequence.first_junction = 0, 0
+        self.refused.append((sequence.index, self.scheduler.refuse(sequence)))
 
 
-def _result(run: _SequentialRun, sequences: Seq[Sequence]) -> ReplayResult:
+def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayResult:
     def column(name: str) -> Int64:
         return np.array([getattr(sequence, name) for sequence in sequences], dtype=np.int64)
 
@@ -223,6 +242,8 @@ def _result(run: _SequentialRun, sequences: Seq[Sequence]) -> ReplayResult:
         num_steps=run.num_steps,
         num_keys=run.scheduler.coordinator.num_keys,
         sizes=run.scheduler.sizes,
+        first_token_s=run.first_token_s if isinstance(run, TimedRun) else None,
+        finished_s=run.finished_s if isinstance(run, TimedRun) else None,
         limits=None if recorder is None else _limits(recorder, sequences),
         log=None if recorder is None else recorder.log,
     )

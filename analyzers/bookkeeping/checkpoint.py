@@ -51,9 +51,7 @@ class CheckpointRules:
         self.exported = self.last_block
         if not profile.boundaries_leave_last_token:
             self.exported = Boundary(1, 1 if drop else 0)
-        if profile.mamba_tail_drop == "never":
-            self._lowered = self._plain
-        elif profile.mamba_tail_drop == "engine" and not drop:
+        if profile.mamba_tail_drop == "never" or (profile.mamba_tail_drop == "engine" and not drop):
             self._lowered = self._plain
 
     def keyed_tail(self, group_drops: bool) -> Boundary:

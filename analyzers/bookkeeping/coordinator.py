@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from kvtune.analyzers.bookkeeping.block_pool import Block, BlockPool
+from kvtune.analyzers.bookkeeping.block_pool import BlockPool
 from kvtune.analyzers.bookkeeping.checkpoint import CheckpointRules
 from kvtune.analyzers.bookkeeping.full_attention import FullAttentionManager
 from kvtune.analyzers.bookkeeping.lookup import Hit, Manager, PrefixLookup
@@ -36,7 +36,8 @@ class Coordinator:
 
     Attributes:
         pool: shared by all groups; a `RoomyPool` if asked for. managers: one per group, or per run of like `align` groups.
-        lookup: None while prefix caching is off.
+        lookup: None while prefix caching is off. rhythms: (period, offset) of the computed tokens near which a decode step
+            can do more than add a token.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Coordinator:
             for place, manager in self._numbered
             if isinstance(manager, MambaAlignManager) and manager.group.export_alignment is not None
         ]
+        self.rhythms = sorted({rhythm for manager in self.managers for rhythm in manager.rhythms})
         # A running state, a copy, an export, a partly filled block and drafts' scratch come on top of whole blocks.
         self._blocks_per_token = sum(manager.members / manager.block_size for manager in self.managers)
         self._blocks_besides = sum(manager.members for manager in self.managers) * (

@@ -91,6 +91,11 @@ class MambaAlignManager:
         self.export_grid = context.grid if profile.export_grid == "hit_alignment" else context.unit
         self.mask_grid = context.grid if profile.mask_grid == "hit_alignment" else context.scheduler_block
 
+    @property
+    def rhythms(self) -> set[tuple[int, int]]:
+        """As `AttentionManager.rhythms`."""
+        return {(self.block_size, 0)}
+
     def new_state(self) -> StateTable:
         return StateTable()
 

@@ -97,6 +97,11 @@ class AttentionManager:
         self.admission_cap: int | None = None
         self.junction_step = block_size if drops and context.profile.drop_keeps_block_below_junction else 0
 
+    @property
+    def rhythms(self) -> set[tuple[int, int]]:
+        """(period, offset): a decode step can change something only near `offset` + a multiple of `period` tokens."""
+        return {(self.block_size, 0)}
+
     # --- the life of a request in this group -------------------------------------------------------------------
     def new_state(self) -> TableState:
         return TableState()

@@ -32,7 +32,7 @@ class RoomyPool:
         self.evicted_blocks = 0
 
     @staticmethod
-    def lanes(members: int) -> int:
+    def lanes(members: int) -> int:  # noqa: ARG004 - `BlockPool`'s interface
         """Blocks that are told apart in a run of `members` like groups."""
         return 1
 

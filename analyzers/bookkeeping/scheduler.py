@@ -22,6 +22,9 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 
+_CLOSE = 4
+"""Tokens around a block boundary in which a decode step may allocate, key or release something."""
+
 
 class Scheduler:
     """One engine's scheduler. Step n+1 is scheduled when step n's output is known.
@@ -61,6 +64,15 @@ class Scheduler:
     def add_request(self, sequence: Sequence) -> None:
         """Queue a request."""
         self.waiting.append(sequence)
+
+    def refuse(self, sequence: Sequence) -> int:
+        """Drop a waiting request that can never fit; returns the blocks that it would need, the null block apart."""
+        coordinator = self.coordinator
+        self.waiting.remove(sequence)
+        coordinator.prepare(sequence)
+        sequence.first_hit, sequence.first_junction = 0, 0
+        end = sequence.num_prompt_tokens + sequence.max_output_tokens
+        return coordinator.blocks_for(sequence, coordinator.no_hit, end)
 
     @property
     def has_requests(self) -> bool:
@@ -240,6 +252,36 @@ class Scheduler:
         sequence.num_output_placeholders = 0
         sequence.num_preemptions += 1
         self.waiting.appendleft(sequence)
+
+    # --- steps that change nothing but counters ----------------------------------------------------------------
+    def quiet_decode_steps(self) -> int:
+        """How many steps would only add a token to every running request: no block begins or fills up near them,
+        nobody ends, is admitted or still prefills. 0 if the next step may do more."""
+        if self.waiting or self._num_drafts or not self.running:
+            return 0
+        steps = self._max_model_len
+        for sequence in self.running:
+            computed = sequence.num_computed_tokens
+            left = min(
+                sequence.max_output_tokens - sequence.num_output_tokens,
+                self._max_model_len - sequence.num_tokens,
+            )
+            if computed <= sequence.num_prompt_tokens or self._next_tokens(sequence) != 1:
+                return 0
+            steps = min(steps, left - _CLOSE)
+            for period, offset in self.coordinator.rhythms:
+                into = (computed - offset) % period
+                steps = min(steps, period - into - _CLOSE if into >= _CLOSE else 0)
+            if steps <= 0:
+                return 0
+        return steps
+
+    def pass_decode_steps(self, steps: int) -> None:
+        """Let that many quiet steps have happened."""
+        for sequence in self.running:
+            sequence.num_computed_tokens += steps
+            sequence.num_tokens += steps
+            sequence.num_output_tokens += steps
 
     # --- the step's output -------------------------------------------------------------------------------------
     def update(self, plan: StepPlan, generated: Seq[int] | None = None) -> list[Sequence]:

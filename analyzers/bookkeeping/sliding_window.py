@@ -33,6 +33,10 @@ class SlidingWindowManager(AttentionManager):
         grid = context.grid if context.profile.mask_grid == "hit_alignment" else context.scheduler_block
         self._mask = WindowMask(group.window, block_size, context.retention, grid, drops)
 
+    @property
+    def rhythms(self) -> set[tuple[int, int]]:
+        return {(self.block_size, 0), (self.block_size, self.retained % self.block_size)}
+
     def skipped_tokens(self, num_computed_tokens: int) -> int:
         return max(0, num_computed_tokens - self.retained)
 
@@ -53,6 +57,10 @@ class ChunkedLocalManager(AttentionManager):
         self.chunk = group.window
         in_flight = min(self.chunk + context.max_in_flight_tokens, context.max_model_len)
         self.admission_cap = -(-in_flight // block_size)
+
+    @property
+    def rhythms(self) -> set[tuple[int, int]]:
+        return {(self.block_size, 0), (self.chunk, 0)}
 
     def skipped_tokens(self, num_computed_tokens: int) -> int:
         return num_computed_tokens // self.chunk * self.chunk

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvtune.analyzers.bookkeeping.scheduler import Scheduler
 from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup, parse_groups
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.replay import replay
@@ -168,3 +172,57 @@ def test_sequential_hits_do_not_depend_on_async_scheduling(scheduling: str) -> N
     inputs, _ = inputs_of(prompts)
     config = EngineConfig(groups=parse_groups("mamba:8,full:8"), match_unit=4, scheduling=scheduling)  # type: ignore[arg-type]
     assert replay(config, inputs, check=True).hit_tokens.tolist() == [0, 28, 0]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    families(),
+    st.sampled_from(["full:32", "mamba:32*2,full:32", "full:24,swa:24:window=31", "mamba:48,full:24"]),
+    st.sampled_from([None, 24, 40]),
+    st.sampled_from(["sync", "async"]),
+    st.lists(st.integers(1, 200), min_size=9, max_size=9),
+    st.lists(st.floats(0, 0.5), min_size=9, max_size=9),
+)
+def test_decode_steps_taken_at_once_change_nothing(
+    prompts: list[list[int]],
+    groups: str,
+    num_blocks: int | None,
+    scheduling: Literal["sync", "async"],
+    outputs: list[int],
+    gaps: list[float],
+) -> None:
+    """By timestamps, with many generated tokens: every figure and every time as without the shortcut."""
+    config = EngineConfig(groups=parse_groups(groups), num_blocks=num_blocks, scheduling=scheduling)
+    base, _ = inputs_of(prompts, outputs[: len(prompts)])
+    inputs = replace(base, arrival=np.cumsum(gaps[: len(prompts)]))
+    quick = replay(config, inputs, arrivals="trace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scheduler, "quiet_decode_steps", lambda _: 0)
+        slow = replay(config, inputs, arrivals="trace", check=True)
+    for name in (
+        "hit_tokens",
+        "junction",
+        "prefill_steps",
+        "preemptions",
+        "copies",
+        "evicted_blocks",
+        "new_blocks",
+    ):
+        np.testing.assert_array_equal(getattr(quick, name), getattr(slow, name))
+    assert (quick.refused, quick.num_steps, quick.num_keys) == (slow.refused, slow.num_steps, slow.num_keys)
+    for name in ("first_token_s", "finished_s"):
+        np.testing.assert_allclose(getattr(quick, name), getattr(slow, name), rtol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(families(), engines(), st.lists(st.integers(1, 20), min_size=9, max_size=9))
+def test_overlapping_requests_keep_the_laws_and_lose_in_flight_at_most(
+    prompts: list[list[int]], config: EngineConfig, outputs: list[int]
+) -> None:
+    """All at once: what sharers miss because the first has not run yet is called in flight, and all sums."""
+    base, shared = inputs_of(prompts, outputs[: len(prompts)])
+    inputs = replace(base, arrival=np.zeros(len(prompts)))
+    result = replay(config, inputs, arrivals="trace", check=True)
+    assert (result.hit_tokens % result.sizes.cache_hit_alignment == 0).all()
+    losses = losses_by_request(config, inputs, None, shared, "trace")
+    np.testing.assert_array_equal(sum(losses.values()) + result.hit_tokens, shared)
