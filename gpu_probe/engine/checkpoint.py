@@ -83,7 +83,12 @@ class _Checkpoint:
             return self.files.get(self.embedding)
         if name == "head":
             return self.files.get("lm_head.weight")
-        return self._first(*(f"{self.prefix}{norm}.weight" for norm in ("norm", "norm_f", "embedding_norm")))
+        return self._first(
+            *(
+                f"{self.prefix}{norm}.weight"
+                for norm in ("norm", "norm_f", "embedding_norm", "final_layernorm")
+            )
+        )
 
     def block(self, block: Block, part: str) -> Tensor:
         """One tensor of a block."""

@@ -238,6 +238,8 @@ def _mamba2(fields: _Fields, prefix: str = "mamba_") -> Mamba2:
     head_dim = fields.config.get(f"{prefix}d_head")
     head_dim = inner // heads if head_dim in (None, "auto") else fields.size(f"{prefix}d_head")
     groups = fields.size(f"{prefix}n_groups", 1)
+    if fields.flag("mamba_proj_bias"):
+        raise fields.lacks("biases in Mamba projections", "mamba_proj_bias")
     if heads % groups:
         raise fields.refuse(f"{prefix}n_groups", groups, f"a divisor of {heads}")
     return Mamba2(
@@ -284,7 +286,8 @@ def _bamba(fields: _Fields, family: str) -> ModelSpec:
     attention, mamba = fields.attention(0.5), _mamba2(fields)
     mlp = Mlp(fields.size("intermediate_size", 14336), fields.activation("hidden_act"))
     mixers = (attention if layer in at else mamba for layer in range(fields.size("num_hidden_layers")))
-    return fields.spec(family, _pairs((mixer, mlp) for mixer in mixers))
+    norm_eps = fields.number("rms_norm_eps", 1e-5)
+    return fields.spec(family, _pairs((mixer, mlp) for mixer in mixers), norm_eps=norm_eps)
 
 
 def _nemotron_h(fields: _Fields, family: str) -> ModelSpec:
