@@ -13,6 +13,10 @@ from kvtune.tokenization.formats.format import Draft, Place, Record
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Identity, Message, Request
 
+_TRUNCATED = (
+    "Requests with truncate_prompt_tokens, of which the engine keeps the end of the prompt only: read whole"
+)
+
 
 class Origin(msgspec.Struct, frozen=True):
     """What a log says around a request: see `Request` for the fields."""
@@ -38,6 +42,8 @@ def origin_of(
 ) -> Origin:
     """The usual fields of a record around a body, and the answer in `response`; `known` overrides them."""
     output, output_tokens = output_of(response)
+    if (record if body is None else body).get("truncate_prompt_tokens") is not None:
+        place.file.note(_TRUNCATED)
     found: dict[str, Any] = {
         "id": fields.name_in(record, fields.IDS) or place.where,
         "source": place.where,

@@ -318,3 +318,8 @@ def test_one_turn_logged_streaming_and_not_counts_once() -> None:
     assert len(result.requests) == 1 + 4
     assert any("streaming" in note and "(1 records)" in note for note in result.stats.notes)
     assert sum(result.stats.formats.values()) == len(result.requests)
+
+
+def test_prompts_that_the_engine_cuts_are_reported() -> None:
+    result, _ = read({"model": "m", "prompt": "a b c", "truncate_prompt_tokens": 2})
+    assert any("truncate_prompt_tokens" in note and "(1 records)" in note for note in result.stats.notes)
