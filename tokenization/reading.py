@@ -145,7 +145,7 @@ class _TraceReader:
         requests = self._finish(state, requests)
         self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
-        self._digests.append(source.digest)
+        self._digests.append(source.whole_digest())
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
 

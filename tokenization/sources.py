@@ -11,7 +11,6 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,6 +44,71 @@ class BrokenStreamError(Exception):
         super().__init__(reason)
 
 
+class RawFile:
+    """A file's bytes as they are stored, in chunks; opened at the first, closed after the last.
+
+    No generator: one that a broken decompressor leaves half read would be closed with it, and the digest must
+    still come to cover the whole file.
+
+    Attributes:
+        bytes_read: so far.
+        digest: SHA-256 so far.
+    """
+
+    def __init__(self, name: str, stdin: BinaryIO | None = None, progress: Progress | None = None) -> None:
+        self.name = name
+        self.bytes_read = 0
+        self.digest = hashlib.sha256()
+        self._stdin = stdin
+        self._progress = progress
+        self._file: BinaryIO | None = None
+        self._size: int | None = None
+        self._done = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._done:
+            raise StopIteration
+        try:
+            if self._file is None:
+                self._open()
+            chunk = self._file.read(CHUNK_BYTES) if self._file else b""
+        except OSError as error:
+            raise UnusableInputError(
+                "cannot be read",
+                where=self.name,
+                found=error.strerror or type(error).__name__,
+                wanted="a readable file",
+            ) from error
+        if not chunk:
+            self._close()
+            raise StopIteration
+        self.bytes_read += len(chunk)
+        self.digest.update(chunk)
+        if self._progress:
+            self._progress(self.bytes_read, self._size)
+        return chunk
+
+    def _open(self) -> None:
+        if self.name == STDIN:
+            self._file = self._stdin or sys.stdin.buffer
+            return
+        path = Path(self.name)
+        if path.is_dir():
+            raise UnusableInputError(
+                "is a folder", where=self.name, wanted="a trace file", way_out="name the files in it"
+            )
+        self._file = path.open("rb", buffering=0)
+        self._size = path.stat().st_size
+
+    def _close(self) -> None:
+        self._done = True
+        if self._file and self.name != STDIN:
+            self._file.close()
+
+
 class Source:
     """One trace file, read once from front to end.
 
@@ -52,22 +116,19 @@ class Source:
         name: the path as given, or "-".
         compression: "gzip", "zstd" or None, known once reading began.
         encoding: "utf-8", "utf-16" or "utf-32", known once reading began.
-        raw_bytes: bytes read so far, as they are stored.
     """
 
     def __init__(self, name: str, *, stdin: BinaryIO | None = None, progress: Progress | None = None) -> None:
         self.name = name
         self.compression: str | None = None
         self.encoding = "utf-8"
-        self.raw_bytes = 0
-        self._digest = hashlib.sha256()
-        self._stdin = stdin
-        self._progress = progress
+        self._raw = RawFile(name, stdin, progress)
 
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 over the raw bytes read; the file's once `chunks` is exhausted."""
-        return self._digest.digest()
+    def whole_digest(self) -> bytes:
+        """SHA-256 over the file's raw bytes; what is left of a file that broke off is read for it."""
+        for _ in self._raw:
+            pass
+        return self._raw.digest.digest()
 
     def chunks(self) -> Iterator[bytes]:
         """UTF-8 text in chunks; raises `BrokenStreamError` where compressed data ends too early or is absurd.
@@ -77,14 +138,13 @@ class Source:
         return _to_utf8(self._decompressed(), self)
 
     def _decompressed(self) -> Iterator[bytes]:
-        raw = self._raw()
         head = b""
-        for chunk in raw:
+        for chunk in self._raw:
             head += chunk
             if len(head) >= 16:
                 break
         self._refuse_archives(head)
-        pieces = _chain(head, raw)
+        pieces = _chain(head, self._raw)
         if head.startswith(b"\x1f\x8b"):
             self.compression = "gzip"
             return self._measured(_gunzip(pieces))
@@ -110,41 +170,13 @@ class Source:
         most = _MOST_EXPANSION[self.compression or "gzip"]
         for chunk in chunks:
             total += len(chunk)
-            if total > _FREE_BYTES and total > most * self.raw_bytes:
+            if total > _FREE_BYTES and total > most * self._raw.bytes_read:
                 raise BrokenStreamError(
                     "decompression_bomb",
-                    f"{total >> 20} MiB out of {self.raw_bytes} bytes",
+                    f"{total >> 20} MiB out of {self._raw.bytes_read} bytes",
                     f"at most {most} times the compressed size",
                 )
             yield chunk
-
-    def _raw(self) -> Iterator[bytes]:
-        try:
-            opened, size = self._open()
-            with opened as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    self.raw_bytes += len(chunk)
-                    self._digest.update(chunk)
-                    yield chunk
-                    if self._progress:
-                        self._progress(self.raw_bytes, size)
-        except OSError as error:
-            raise UnusableInputError(
-                "cannot be read",
-                where=self.name,
-                found=error.strerror or type(error).__name__,
-                wanted="a readable file",
-            ) from error
-
-    def _open(self) -> tuple[AbstractContextManager[BinaryIO], int | None]:
-        if self.name == STDIN:
-            return nullcontext(self._stdin or sys.stdin.buffer), None
-        path = Path(self.name)
-        if path.is_dir():
-            raise UnusableInputError(
-                "is a folder", where=self.name, wanted="a trace file", way_out="name the files in it"
-            )
-        return path.open("rb", buffering=0), path.stat().st_size
 
 
 def combined_digest(digests: Sequence[bytes]) -> str:
@@ -156,13 +188,7 @@ def combined_digest(digests: Sequence[bytes]) -> str:
 
 def digest_of_files(names: Iterable[str]) -> str:
     """The digest that reading these files would give, without reading them as a trace."""
-    digests = []
-    for name in names:
-        source = Source(name)
-        for _ in source._raw():
-            pass
-        digests.append(source.digest)
-    return combined_digest(digests)
+    return combined_digest([Source(name).whole_digest() for name in names])
 
 
 def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import zstandard
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.reading import ReadResult, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
+from kvtune.tokenization.sources import digest_of_files
 
 GOOD = b'{"messages": [{"role": "user", "content": "good"}]}'
 
@@ -252,6 +255,19 @@ def test_the_rest_of_a_decompression_bomb_is_rejected(compress: Any) -> None:
     assert len(result.requests) == 1
     assert found[-1].reason == "decompression_bomb"
     assert len(found) <= 2
+
+
+def test_the_digest_covers_the_whole_file_even_where_it_breaks(tmp_path: Path) -> None:
+    bomb = gzip.compress(GOOD + b"\n" + bytes(70 << 20)) + b"more"
+    damaged = bytearray(gzip.compress(many(50)))
+    damaged[100:200] = bytes(100)
+    for number, data in enumerate((bomb, bytes(damaged), gzip.compress(many(9))[:-9])):
+        path = tmp_path / f"{number}.gz"
+        path.write_bytes(data)
+        wanted = hashlib.sha256(data).hexdigest()
+        assert digest_of_files([str(path)]) == wanted
+        with suppress(NoUsableRequestError):
+            assert read_trace([str(path)], max_line_bytes=1 << 20).stats.sha256 == wanted
 
 
 def test_a_bad_utf16_character_spoils_its_line_only() -> None:
