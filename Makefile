@@ -8,7 +8,7 @@ SHELL       := bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PYTHONPATH := build/links
 
-.PHONY: demo test check lint types layers smoke schemas bench fuzz links clean
+.PHONY: demo test check lint types layers smoke schemas transcripts bench fuzz links clean
 .DEFAULT_GOAL := check
 
 demo: $(VENV)/run.stamp  ## The full report for the bundled trace
@@ -34,6 +34,9 @@ smoke: $(VENV)/dev.stamp  ## The wheel in a fresh venv without development packa
 
 schemas: $(VENV)/dev.stamp links  ## Write the JSON Schemas anew from the report's structs
 	@$(BIN)/python -m kvtune.cli.schemas
+
+transcripts: $(VENV)/dev.stamp links  ## Write the checked transcripts of README.md and docs/ anew
+	@$(BIN)/python docs/transcripts.py
 
 bench: $(VENV)/dev.stamp links  ## The benchmarks; they never run in CI
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

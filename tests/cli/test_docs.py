@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +16,11 @@ from kvtune.cli.app import app
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 COMMANDS = get_command(app).commands
+TRANSCRIPTS = runpy.run_path(str(ROOT / "docs" / "transcripts.py"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`(kvtune [^`]+)`(?!`)")
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)")
-_TARGETS = {"make demo": "kvtune analyze samples/airline.jsonl.gz"}
-_CHECKED = re.compile(r"<!-- checked -->\n```console\n\$ (.*?)\n(.*?)```", re.DOTALL)
 
 
 def shown_commands(path: Path) -> Iterator[str]:
@@ -93,35 +90,34 @@ def test_make_targets_that_are_shown_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "wanted"),
+    ("command", "shown"),
     [
-        pytest.param(command, wanted, id=f"{path.name}: {command}")
+        pytest.param(command, shown, id=f"{path.name}: {command}")
         for path in DOCUMENTS
-        for command, wanted in _CHECKED.findall(path.read_text())
+        for _, command, shown, _ in TRANSCRIPTS["BLOCK"].findall(path.read_text())
     ],
 )
-def test_checked_transcripts_are_what_is_printed(command: str, wanted: str) -> None:
-    """A line of three dots stands for any lines; what is between two of them is printed as it stands."""
-    words = shlex.split(_TARGETS.get(command, command))
-    assert words[0] == "kvtune"
-    done = subprocess.run(
-        [sys.executable, "-m", "kvtune", *words[1:]],
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        check=False,
+def test_checked_transcripts_are_what_is_printed(command: str, shown: str) -> None:
+    printed = TRANSCRIPTS["output_of"](command)
+    for part in TRANSCRIPTS["parts_of"](shown):
+        assert part in printed, "run `make transcripts`, and read what changed"
+        printed = printed[printed.index(part) + len(part) :]
+
+
+def test_transcripts_are_renewed_part_by_part() -> None:
+    shown = "Sum 1\n\n  about 10\n\n...\nUnits\n  16\n  48\n...\n"
+    printed = "Sum 2\n\n  about 20\n  or more\n\nSizes\n  1\n\nUnits\n  32\n  64\n  96\nEnd\n"
+    assert TRANSCRIPTS["renewed"](shown, printed) == (
+        "Sum 2\n\n  about 20\n  or more\n\n...\nUnits\n  32\n  64\n...\n"
     )
-    printed = done.stdout
-    for shown in re.split(r"^\.\.\.\n", wanted, flags=re.MULTILINE):
-        assert shown in printed, done.stderr
-        printed = printed[printed.index(shown) + len(shown) :]
+    assert TRANSCRIPTS["renewed"]("old\n", "new\n") == "new\n"
 
 
 def test_make_demo_is_the_command_whose_transcript_is_checked() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\ndemo:")[1].splitlines()[1]
-    assert recipe.replace("$(BIN)/", "").strip().lstrip("@") == _TARGETS["make demo"]
+    assert recipe.replace("$(BIN)/", "").strip().lstrip("@") == TRANSCRIPTS["TARGETS"]["make demo"]
 
 
 def test_the_readme_has_a_checked_transcript_of_the_demo() -> None:
-    assert "make demo" in [command for command, _ in _CHECKED.findall((ROOT / "README.md").read_text())]
+    blocks = TRANSCRIPTS["BLOCK"].findall((ROOT / "README.md").read_text())
+    assert "make demo" in [command for _, command, _, _ in blocks]
