@@ -16,8 +16,7 @@ from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, lad
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.levers import find_levers
-from kvtune.analyzers.levers.trial import Baseline
+from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
 from kvtune.analyzers.prefix_tree import build_prefix_tree
@@ -26,7 +25,6 @@ from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
 from kvtune.analyzers.report import (
     CapacityPoint,
-    Lever,
     LossesBySetting,
     Measured,
     Refused,
@@ -34,7 +32,7 @@ from kvtune.analyzers.report import (
     Report,
 )
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
-from kvtune.analyzers.routing import logged_replicas, route_requests, separate_caches
+from kvtune.analyzers.routing import caches_of, logged_replicas
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
@@ -103,12 +101,9 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     progress("shared prefixes", 0, 1)
     shared = find_shared_prefixes(trace, options.outputs)
     sessions = find_sessions(trace, shared)
-    replica = logged_replicas(trace)
-    if replica is None and options.replicas > 1:
-        replica = route_requests(trace, shared, options.replicas, options.route, options.seed)
     undivided = trace
+    trace, replica = caches_of(trace, options)
     if replica is not None:
-        trace = separate_caches(trace, replica)
         shared = find_shared_prefixes(trace, options.outputs)
     progress("shared prefixes", 1, 1)
     sweep = sweep_units(
@@ -171,8 +166,12 @@ def analyze(
     options: AnalyzeOptions,
     provenance: Provenance,
     progress: Progress = no_progress,
+    lever_inputs: LeverInputs | None = None,
 ) -> Report:
     """Find the match unit that this trace wants on this server. The caller completes `measured`.
+
+    Args:
+        lever_inputs: what `options.levers` may use beside the trace.
 
     Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
     """
@@ -186,6 +185,7 @@ def analyze(
         )
         for grid in (found.setting.current_unit, found.choice.unit)
     )
+    levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
     return Report(
         kvtune_version=provenance.kvtune_version,
         command=provenance.command,
@@ -217,18 +217,22 @@ def analyze(
             seed=options.seed,
         ),
         losses=LossesBySetting(
-            current=losses_row(found.setting.current_unit, today, losses_today),
-            recommended=losses_row(found.choice.unit, then, losses_then),
+            current=losses_row(found.setting.current_unit, int(today.hit_tokens.sum()), losses_today),
+            recommended=losses_row(found.choice.unit, int(then.hit_tokens.sum()), losses_then),
         ),
-        families=family_rows(
+        families=advise_families(
+            family_rows(
+                trace,
+                shared,
+                {outcome.unit: outcome.hit_tokens for outcome in found.outcomes},
+                recommended=found.choice.unit,
+                losses=losses_then,
+                minimum_shared=minimum_shared_prefix(config),
+                modulo=sizes.scheduler_block_size,
+                bin_width=options.bin_width,
+            ),
             trace,
-            shared,
-            {outcome.unit: outcome.hit_tokens for outcome in found.outcomes},
-            recommended=found.choice.unit,
-            losses=losses_then,
-            minimum_shared=minimum_shared_prefix(config),
-            modulo=sizes.scheduler_block_size,
-            bin_width=options.bin_width,
+            levers,
         ),
         capacity=_capacity(found, inputs, progress) if options.capacity_curve else (),
         windows=gain_by_window(
@@ -240,7 +244,7 @@ def analyze(
         )
         if options.window_s
         else (),
-        levers=_levers(found, progress) if options.levers else (),
+        levers=tuple(one.lever for one in levers),
         recommendation=recommendation(
             found.choice,
             why=explain_choice(found.choice, found.outcomes, found.setting),
@@ -263,19 +267,21 @@ def _repeated(trace: TokenTrace) -> Int64:
     ).shared
 
 
-def _levers(found: Analysis, progress: Progress) -> tuple[Lever, ...]:
+def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Found]:
     """Every lever on top of the recommended unit."""
-    unit = found.choice.unit
+    grid = found.choice.unit
     base = Baseline(
         trace=found.trace,
-        config=replace(found.config, match_unit=None if unit == found.setting.default_unit else unit),
+        config=replace(found.config, match_unit=found.unit_on(grid)),
         options=found.options,
         replica=found.replica,
         sessions=found.sessions,
-        result=found.result_on(unit),
-        grid=unit,
+        shared=found.shared,
+        result=found.result_on(grid),
     )
-    return find_levers(base, found.shared, found.undivided, progress)
+    levers = find_levers(base, found.undivided, progress, inputs.wording, inputs.others)
+    inputs.keep_primes([prompt for one in levers for prompt in one.prompts])
+    return levers
 
 
 def _measured(found: Analysis, created: str) -> Measured:

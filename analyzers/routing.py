@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from kvtune.analyzers.sessions import find_sessions
-from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.tokenization.trace import Int32, TokenTrace
+
+if TYPE_CHECKING:
+    from kvtune.analyzers.options import AnalyzeOptions
 
 Route = Literal["sticky", "random", "prefix"]
 
@@ -58,6 +61,18 @@ def route_requests(
         chosen.append(replica)
         load[replica] += length
     return np.array(chosen, dtype=np.int32)
+
+
+def caches_of(trace: TokenTrace, options: AnalyzeOptions) -> tuple[TokenTrace, Int32 | None]:
+    """The trace with a namespace for each replica, and int32[R]: each request's replica; None where there is one.
+
+    Replicas are those of the log; without any, `options.replicas` of them behind `options.route`.
+    """
+    replica = logged_replicas(trace)
+    if replica is None and options.replicas > 1:
+        shared = find_shared_prefixes(trace, options.outputs)
+        replica = route_requests(trace, shared, options.replicas, options.route, options.seed)
+    return (trace, None) if replica is None else (separate_caches(trace, replica), replica)
 
 
 def separate_caches(trace: TokenTrace, replica: Int32) -> TokenTrace:

@@ -131,13 +131,10 @@ def shared_info(trace: TokenTrace, shared: Int64, modulo: int, bin_width: int | 
     )
 
 
-def losses_row(grid: int, result: ReplayResult, losses: Mapping[str, Int64]) -> Losses:
-    """Sums of the per-request losses; with the hit tokens they sum to what is shared."""
-    return Losses(
-        unit=grid,
-        hit_tokens=int(result.hit_tokens.sum()),
-        **{kind: int(tokens.sum()) for kind, tokens in losses.items()},
-    )
+def losses_row(grid: int, hit_tokens: int, losses: Mapping[str, Int64]) -> Losses:
+    """Sums of per-request losses; with the hit tokens they sum to what is shared."""
+    sums = {kind: int(tokens.sum()) for kind, tokens in losses.items()}
+    return Losses(unit=grid, hit_tokens=hit_tokens, **sums)
 
 
 def request_rows(

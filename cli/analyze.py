@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -145,78 +145,49 @@ def analyze_traces(
     force: bool,
 ) -> Analyzed:
     """Read, encode and replay; `command` is named in the report. Its `measured` is for the caller to complete."""
-    from kvtune.analyzers.options import AnalyzeOptions, Provenance
+    from kvtune.analyzers.options import Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
     from kvtune.analyzers.sweep import no_progress
-    from kvtune.analyzers.sizing.serve_command import parse_serve_command
-    from kvtune.cli.engine import duration_of, serve_flags, server_of, split_serve_command, units_of
     from kvtune.cli.measuring import created_now
+    from kvtune.cli.prepare import prepare
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.reproduce import command_line
-    from kvtune.cli.traces import Encoding, load_trace
 
     created = created_now()
-    traces, words = split_serve_command(traces)
-    serve = parse_serve_command(words, serve_flags(engine)) if words else None
-    if serve is not None:
-        model = replace(model, model=model.model or serve.model)
-        if serve.ignored:
-            note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
-    stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
-    server = server_of(engine, sizes, model.model, serve) if stated else None
-    options = AnalyzeOptions(
-        units=units_of(replay.units),
-        arrivals=replay.arrivals,
-        outputs=replay.outputs,
-        step_cost_tokens=replay.step_cost_tokens,
-        bin_width=detail.bin_width,
-        window_s=duration_of(replay.window),
-        capacity_curve=replay.capacity_curve,
-        levers=replay.levers,
-        per_request=detail.per_request,
-        replicas=replay.replicas,
-        route=replay.route,
-        seed=replay.seed,
-        check_integrity=general.debug,
-    )
-    encoding = Encoding(
-        version=server.config.version if server else engine.engine_version,
-        outputs=replay.outputs == "recorded",
-        show_text=detail.show_text,
-        by_field=replay.by_field,
-        seed=replay.seed,
-    )
-
-    def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
-        return find_unit(
-            loaded.trace,
-            server.config,
-            options,
-            Provenance(
-                kvtune_version=__version__,
-                command=command_line(
-                    command,
-                    traces,
-                    model,
-                    sizes,
-                    engine,
-                    replay,
-                    input,
-                    detail,
-                    serve=serve.words if serve is not None else (),
-                ),
-                created=created,
-                trace=loaded.info,
-                tokenizer=loaded.tokenizer,
-                size_source=server.size_source,
-                assumed=(*server.assumed, *loaded.caveats),
-            ),
+    with StageProgress(quiet=general.quiet) as progress:
+        ready = prepare(
+            traces,
             progress,
+            model=model,
+            sizes=sizes,
+            engine=engine,
+            replay=replay,
+            input=input,
+            detail=detail,
+            general=general,
+            force=force,
+        )
+        words = ready.serve.words if ready.serve is not None else ()
+        line = command_line(
+            command, ready.files, ready.model, sizes, engine, replay, input, detail, serve=words
         )
 
-    with StageProgress(quiet=general.quiet) as progress:
-        loaded = load_trace(traces, input, model, encoding, progress, force=force, quiet=general.quiet)
-        if server is None:  # the model that the trace names gives the sizes, too
-            server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
-        report = analyze_on(server, progress)
-    return Analyzed(loaded, server, report, analyze_on)
+        def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
+            return find_unit(
+                ready.loaded.trace,
+                server.config,
+                ready.options,
+                Provenance(
+                    kvtune_version=__version__,
+                    command=line,
+                    created=created,
+                    trace=ready.loaded.info,
+                    tokenizer=ready.loaded.tokenizer,
+                    size_source=server.size_source,
+                    assumed=(*server.assumed, *ready.loaded.caveats),
+                ),
+                progress,
+            )
+
+        report = analyze_on(ready.server, progress)
+    return Analyzed(ready.loaded, ready.server, report, analyze_on)

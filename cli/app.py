@@ -14,7 +14,18 @@ import typer
 from typer.main import get_command
 
 from kvtune import __version__
-from kvtune.cli import analyze, anonymize, capture, compare, conform, formats, report, resolve, validate
+from kvtune.cli import (
+    analyze,
+    anonymize,
+    capture,
+    compare,
+    conform,
+    explain,
+    formats,
+    report,
+    resolve,
+    validate,
+)
 from kvtune.cli.help import PlainHelpGroup
 from kvtune.cli.options import Version
 from kvtune.cli.settings import SettingsCommand
@@ -41,6 +52,7 @@ def _root(version: Version = False) -> None:
 _COMMANDS = (
     analyze.analyze,
     validate.validate,
+    explain.explain,
     resolve.resolve,
     report.report,
     compare.compare,

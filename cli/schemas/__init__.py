@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent
 DOCUMENTS = {
     "kvtune.report/1": ("kvtune.analyzers.report", "Report"),
     "kvtune.compare/1": ("kvtune.analyzers.compare", "Comparison"),
+    "kvtune.explain/1": ("kvtune.analyzers.explanation", "Explanation"),
     "kvtune.conform/1": ("kvtune.cli.documents", "Conformance"),
     "kvtune.resolve/1": ("kvtune.analyzers.resolution", "Resolution"),
 }

@@ -1,0 +1,91 @@
+"""From a command's options to what an analysis needs: the trace as ids, the server, and what was asked.
+
+Every command that works on a trace starts here. Knows options; no figure is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
+from kvtune.cli.engine import Server, duration_of, serve_flags, server_of, split_serve_command, units_of
+from kvtune.cli.options import (
+    DetailOptions,
+    EngineOptions,
+    GeneralOptions,
+    InputOptions,
+    ModelOptions,
+    ReplayOptions,
+    SizeOptions,
+)
+from kvtune.cli.output import note
+from kvtune.cli.progress import StageProgress
+from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the options come to. `files` and `model` are without and with what a serve command added."""
+
+    files: list[str]
+    model: ModelOptions
+    serve: ServeCommand | None
+    loaded: LoadedTrace
+    server: Server
+    options: AnalyzeOptions
+
+
+def prepare(
+    traces: list[str],
+    progress: StageProgress,
+    *,
+    model: ModelOptions,
+    sizes: SizeOptions,
+    engine: EngineOptions,
+    replay: ReplayOptions,
+    input: InputOptions,
+    detail: DetailOptions,
+    general: GeneralOptions,
+    force: bool,
+) -> Prepared:
+    """Read and encode the trace, and size the server.
+
+    Raises:
+        UnusableInputError: an option, a file, or sizes that nothing gives.
+        NoUsableRequestError: nothing is left of the trace.
+    """
+    files, words = split_serve_command(traces)
+    serve = parse_serve_command(words, serve_flags(engine)) if words else None
+    if serve is not None:
+        model = replace(model, model=model.model or serve.model)
+        if serve.ignored:
+            note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
+    stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
+    server = server_of(engine, sizes, model.model, serve) if stated else None
+    options = AnalyzeOptions(
+        units=units_of(replay.units),
+        arrivals=replay.arrivals,
+        outputs=replay.outputs,
+        step_cost_tokens=replay.step_cost_tokens,
+        bin_width=detail.bin_width,
+        window_s=duration_of(replay.window),
+        capacity_curve=replay.capacity_curve,
+        levers=replay.levers,
+        per_request=detail.per_request,
+        replicas=replay.replicas,
+        route=replay.route,
+        seed=replay.seed,
+        check_integrity=general.debug,
+    )
+    encoding = Encoding(
+        version=server.config.version if server else engine.engine_version,
+        outputs=replay.outputs == "recorded",
+        show_text=detail.show_text,
+        by_field=replay.by_field,
+        seed=replay.seed,
+    )
+    loaded = load_trace(files, input, model, encoding, progress, force=force, quiet=general.quiet)
+    if server is None:  # the model that the trace names gives the sizes, too
+        server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
+    return Prepared(files, model, serve, loaded, server, options)
