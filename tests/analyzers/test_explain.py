@@ -1,4 +1,4 @@
-"""Three fates told right: nothing kept, everything reused, evicted; blocks of 8 tokens, one Mamba and one full group."""
+"""Fates told right: nothing kept, all reused, evicted, moved; blocks of 8 tokens, one Mamba and one full group."""
 
 from __future__ import annotations
 
