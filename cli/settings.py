@@ -33,6 +33,11 @@ class SettingsCommand(TyperCommand):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         write_options(self.get_params(ctx), ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(
+            f"Every option can also be set by a variable (--seed: KVTUNE_SEED) or in {FILE_NAME} beside the trace "
+            "or in the working directory."
+        )
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         asked_once = {"--" + name for name in ONLY_FLAGS}
