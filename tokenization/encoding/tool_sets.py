@@ -16,10 +16,14 @@ _MAX_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class ToolSet:
-    """Tools as a template sees them, and a name for the set: the first 6 hex digits of its SHA-256."""
+    """Tools as a template sees them, and two names: hex digits of a SHA-256 over them.
+
+    `digest`: as they are ordered. `unordered`: whatever the order of the tools and of their fields.
+    """
 
     tools: list[Any]
     digest: str
+    unordered: str
 
 
 class ToolSets:
@@ -41,7 +45,9 @@ class ToolSets:
         key = msgspec.json.encode(tools)
         known = self._known.get(key)
         if known is None:
-            known = ToolSet([dump_tool(tool) for tool in tools], hashlib.sha256(key).hexdigest()[:6])
+            known = ToolSet(
+                [dump_tool(tool) for tool in tools], hashlib.sha256(key).hexdigest()[:6], _unordered(tools)
+            )
             self._bytes += len(key)
             if self._bytes > _MAX_BYTES:
                 self._known.clear()
@@ -51,3 +57,9 @@ class ToolSets:
         for tool in known.tools:
             self._keep(tool)
         return known
+
+
+def _unordered(tools: list[dict[str, Any]]) -> str:
+    """A name that tools keep when a client shuffles them."""
+    each = sorted(msgspec.json.encode(tool, order="sorted") for tool in tools)
+    return hashlib.sha256(b"\n".join(each)).hexdigest()[:16]

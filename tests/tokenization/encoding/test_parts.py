@@ -1,0 +1,117 @@
+"""Which part of a prompt a token stands in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvtune.tokenization.encode import encode_trace
+from kvtune.tokenization.encoding.parts import Span, cut_spans, spans_from
+from kvtune.tokenization.request import Request
+from kvtune.tokenization.trace import PARTS
+from tests.tokenization.encoding.models import chat, encoder_of
+
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+
+
+def parts_by_character(request: Request, folder: Path) -> list[tuple[str, str]]:
+    """(text, part) of each run of characters; in this vocabulary a token is a byte or a special token."""
+    encoder = encoder_of(folder)
+    text = encoder.render(request).text
+    trace, _ = encode_trace([request], encoder)
+    runs: list[tuple[str, str]] = []
+    at = 0
+    for position in range(int(trace.prompt_tokens[0])):
+        special = next((t for t in encoder.vocabulary.special_tokens if text.startswith(t, at)), text[at])
+        part = trace.parts.part_of(0, position)
+        at += len(special)
+        if runs and runs[-1][1] == part:
+            runs[-1] = (runs[-1][0] + special, part)
+        else:
+            runs.append((special, part))
+    assert at == len(text)
+    return runs
+
+
+def test_every_part_of_a_chat(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " Weather? "},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [{"function": {"name": "lookup", "arguments": '{"city": "Rome"}'}}],
+        },
+        {"role": "tool", "content": "Sunny"},
+        {"role": "assistant", "content": "Sunny it is."},
+        {"role": "user", "content": [{"type": "text", "text": "Thanks"}, {"type": "text", "text": "a lot"}]},
+    ]
+    runs = parts_by_character(chat(messages=messages, tools=[TOOL, TOOL]), tmp_path)
+    tool = '{"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}'
+    assert runs == [
+        ("<s>", "template"),
+        (f"{tool}\n{tool}", "tools"),
+        ("\n<|turn|>system\n", "template"),
+        ("Be brief.", "system"),
+        ("<|end|>\n<|turn|>user\n ", "template"),
+        ("Weather?", "user"),
+        (" <|end|>\n<|turn|>assistant\n", "template"),
+        ("Let me see.", "assistant"),
+        ("<|call|>", "template"),
+        ("lookup", "assistant"),
+        (' {"city": "', "template"),
+        ("Rome", "assistant"),
+        ('"}<|end|>\n<|turn|>tool\n', "template"),
+        ("Sunny", "tool"),
+        ("<|end|>\n<|turn|>assistant\n", "template"),
+        ("Sunny it is.", "assistant"),
+        ("<|end|>\n<|turn|>user\n", "template"),
+        ("Thanksa lot", "user"),
+        ("<|end|>\n<|turn|>assistant\n", "template"),
+    ]
+
+
+def test_letters_of_several_bytes(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path)
+    trace, _ = encode_trace([chat("é北é")], encoder)
+    head = len("\nuser\n") - 1  # characters between the special tokens <s><|turn|> and the text
+    names = [trace.parts.part_of(0, position) for position in range(int(trace.prompt_tokens[0]))]
+    first = 2 + head
+    assert names[:first] == ["template"] * first
+    assert names[first : first + 7] == ["user"] * 7, "two, three and two bytes"
+    assert names[first + 7] == "template"
+
+
+def test_later_requests_share_what_was_found_for_earlier_ones(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path)
+    requests = [chat("hi", id="a"), chat("hi", "ho", "he", id="b"), chat("hi", "ho", "hu", id="c")]
+    trace, _ = encode_trace(requests, encoder)
+    for number, request in enumerate(requests):
+        alone, _ = encode_trace([request], encoder)
+        length = int(alone.prompt_tokens[0])
+        assert [trace.parts.part_of(number, at) for at in range(length)] == [
+            alone.parts.part_of(0, at) for at in range(length)
+        ]
+
+
+def test_prompts_without_structure_are_the_user_s(tmp_path: Path) -> None:
+    requests = [Request(id="a", text="plain text"), Request(id="b", token_ids=[1, 2])]
+    trace, _ = encode_trace(requests, encoder_of(tmp_path))
+    assert {trace.parts.part_of(0, 3), trace.parts.part_of(1, 1)} == {"user"}
+
+
+def test_texts_that_the_template_drops_are_nobody_s() -> None:
+    messages = [{"role": "user", "content": "gone"}, {"role": "user", "content": "here"}]
+    spans = spans_from("<u>here</u>", messages, (), 0)
+    assert [(span.start, span.end, PARTS[span.code]) for span in spans] == [(3, 7, "user")]
+
+
+def test_only_what_is_new_is_looked_for() -> None:
+    messages = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+    assert [span.start for span in spans_from("one|two|three", messages, (), 5)] == [4, 8]
+
+
+def test_spans_are_cut_to_pieces() -> None:
+    spans = [Span(0, 4, 1), Span(6, 10, 2)]
+    assert cut_spans(spans, 2, 8) == [Span(0, 2, 1), Span(4, 6, 2)]
+    assert cut_spans(spans, 4, 6) == []
