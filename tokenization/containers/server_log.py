@@ -18,8 +18,12 @@ _LINE = re.compile(
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ABOUT_REQUESTS = ("Received request ", "Request ")
 
-LOG_MESSAGE = "vllm_log_message"
-LOG_TIME = "vllm_log_time"
+LOG_MESSAGE = "message"
+LOG_TIME = "time"
+
+
+class LogRecord(dict[str, Any]):
+    """A log line's message and time; a class of its own, so that no line of JSON can pass for one."""
 
 
 class LogLines:
@@ -28,8 +32,8 @@ class LogLines:
     def __init__(self) -> None:
         self._in_log = False
 
-    def record(self, text: bytes) -> dict[str, Any] | None:
-        """The line as a record, {} for a line to pass over (a log is full of others), None: no log line.
+    def record(self, text: bytes) -> LogRecord | None:
+        """The line as a record, an empty one for a line to pass over (a log is full of them), None: no log line.
 
         Raises `RecordError` where a line about a request is not UTF-8.
         """
@@ -43,11 +47,11 @@ class LogLines:
         found = _LINE.match(line)
         if found is None:
             # Banners and tracebacks stand between the lines of a log that has begun.
-            return {} if self._in_log and not line.startswith("[") else None
+            return LogRecord() if self._in_log and not line.startswith("[") else None
         self._in_log = True
         message = found["message"]
         if "max_log_len" not in message and not message.startswith(_ABOUT_REQUESTS):
-            return {}
+            return LogRecord()
         if bad is not None:
             raise bad
-        return {LOG_MESSAGE: message, LOG_TIME: found["time"]}
+        return LogRecord({LOG_MESSAGE: message, LOG_TIME: found["time"]})

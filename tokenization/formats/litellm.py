@@ -28,7 +28,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
             "Requests that the gateway answered from its own cache never reached an engine: left out"
         )
         return []
-    metadata = record.get("metadata")
+    metadata = as_json(record.get("metadata"))
     metadata = metadata if isinstance(metadata, dict) else {}
     sent = as_json(record.get("proxy_server_request"))
     sent = as_json(sent.get("body", sent)) if isinstance(sent, dict) else None

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvtune.tokenization.clock import Moment, moment
-from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME
+from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME, LogRecord
 from kvtune.tokenization.formats.drafts import Origin, checked_ids, draft
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.rejects import RecordError
@@ -38,26 +38,25 @@ _LEAST_SHARE = 0.3
 def _read(record: Record, place: Place) -> Iterable[Draft]:
     message: str = record[LOG_MESSAGE]
     memory = place.file.memory.setdefault("vllm-log", _Memory())
-    limit = _LIMIT.search(message)
-    if limit:
-        memory.limit = int(limit[1])
     found = _REQUEST.match(message)
     if found is None:
+        limit = _LIMIT.search(message)
+        if limit:
+            memory.limit = int(limit[1])
         return []
     name = found["new"] or found["details"]
-    rest = message[found.end() :]
+    prompt, ids, rest = _prompt(message[found.end() :])
     lora, path = _LORA.search(rest), _LORA_PATH.search(rest)
     if lora:
         memory.adapters[name] = (_literal(lora["name"]), _literal(path["path"]) if path else None)
-    prompt, ids = _prompt(rest)
-    if prompt is None and ids is None:
-        if (
-            found["new"] and "prompt: " not in rest
-        ):  # a new log: the prompt is on the details line, if anywhere
-            memory.waiting[name] = place.where
-            return []
-        raise RecordError("no_request", "prompt", found="None", wanted="a prompt or prompt_token_ids")
+    if found["new"] and message.startswith("params: ", found.end()):
+        memory.waiting[name] = place.where  # a new log: the prompt is on the details line, if anywhere
+        return []
     memory.waiting.pop(name, None)
+    if prompt is None and ids is None:
+        raise RecordError("no_request", "prompt", found="None", wanted="a prompt or prompt_token_ids")
+    if memory.limit is not None and memory.limit in (len(prompt or ""), len(ids or ())):
+        raise _truncated(memory.limit)
     adapter, adapter_path = memory.adapters.pop(name, (None, None))
     origin = Origin(
         id=name,
@@ -65,8 +64,6 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         time=memory.time(record[LOG_TIME]),
         identity=place.file.shared(Identity(lora=adapter, lora_path=adapter_path)),
     )
-    if memory.limit is not None and memory.limit in (len(prompt or ""), len(ids or ())):
-        raise _truncated(memory.limit)
     if ids:
         return [draft(origin, token_ids=ids, endpoint="completions")]
     if not prompt:
@@ -129,19 +126,17 @@ def _truncated(limit: int) -> RecordError:
     )
 
 
-def _prompt(text: str) -> tuple[str | None, list[int] | None]:
-    shown = _PROMPT.search(text)
+def _prompt(text: str) -> tuple[str | None, list[int] | None, str]:
+    """The prompt, its ids, and the rest of the line; a prompt is a stranger's text, so nothing is looked for in it."""
+    shown = _PROMPT.match(text)
     prompt = _literal(shown["prompt"]) if shown and shown["prompt"] != "None" else None
-    # The prompt is text of a stranger: ids are looked for behind it only.
-    listed = _IDS.search(text, shown.end() if shown else 0)
+    rest = text[shown.end() :] if shown else text
+    listed = _IDS.search(rest)
     if listed is None or listed["ids"] == "None":
-        return prompt, None
-    ids = [
-        int(one) if len(one) <= _MOST_DIGITS else -1
-        for one in listed["ids"][1:-1].replace(" ", "").split(",")
-        if one
-    ]
-    return prompt, checked_ids(ids, "prompt_token_ids") if ids else None
+        return prompt, None, rest
+    digits = listed["ids"][1:-1].replace(" ", "").split(",")
+    ids = [int(one) if len(one) <= _MOST_DIGITS else -1 for one in digits if one]
+    return prompt, checked_ids(ids, "prompt_token_ids") if ids else None, rest
 
 
 def _literal(text: str) -> str:
@@ -164,7 +159,7 @@ FORMAT = Format(
     recognised_by='log lines "Received request …: prompt: …" or "Request … details: prompt: …"',
     example="DEBUG 09-01 12:00:00 [logger.py:52] Request cmpl-1-0 details: prompt: 'Once upon a time', "
     "prompt_token_ids: None, prompt_embeds shape: None.",
-    recognises=lambda record: LOG_MESSAGE in record,
+    recognises=lambda record: isinstance(record, LogRecord),
     read=_read,
     finish=_finish,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvtune.tokenization.clock import Moment
+from kvtune.tokenization.clock import PER_SECOND, Moment, decide_unit
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.block_hashes import read_blocks
 from kvtune.tokenization.formats.drafts import Origin
@@ -27,7 +27,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         server=fields.server_of(record, place),
         identity=fields.identity_of(record, record, place),
     )
-    start = fields.time_of(record)
+    start = _start(record, place)
     return list(_requests(record.get("requests"), origin, size, scope, start, place, 0))
 
 
@@ -36,7 +36,7 @@ def _requests(
     origin: Origin,
     size: int,
     scope: str | None,
-    start: Moment | None,
+    start: float | None,
     place: Place,
     depth: int,
 ) -> Iterator[Draft]:
@@ -63,11 +63,18 @@ def _requests(
             yield read_blocks(one["hash_ids"], length, size, own, field=f"{field}.hash_ids", scope=scope)
 
 
-def _time(one: Record, start: Moment | None) -> Moment | None:
+def _time(one: Record, start: float | None) -> Moment | None:
+    """`t` counts from the conversation's start, in seconds."""
     offset = fields.time_of(one, ("t",), "s")
-    if offset is None or start is None:
-        return offset
-    return Moment(start.value + offset.value, "s") if start.unit in (None, "s") else offset
+    return offset if offset is None or start is None else offset._replace(value=start + offset.value)
+
+
+def _start(record: Record, place: Place) -> float | None:
+    time = fields.time_of(record)
+    if time is None:
+        place.file.note("Conversations whose start the log does not tell all begin at 0")
+        return None
+    return time.value / PER_SECOND[time.unit or decide_unit([time.value])]
 
 
 FORMAT = Format(

@@ -139,6 +139,13 @@ def test_weka_local_ids_never_cross_conversations() -> None:
     assert any("streaming" in note for note in result.stats.notes)
 
 
+@pytest.mark.parametrize("start", [1767323045, 1767323045000, "2026-01-02T03:04:05Z"])
+def test_weka_times_count_from_the_conversations_start(start: Any) -> None:
+    requests = [{"t": 1.5, "type": "s", "in": 64, "hash_ids": [7]}]
+    result, _ = read_rows({"id": "a", "block_size": 64, "timestamp": start, "requests": requests})
+    assert [one.arrival for one in result.requests] == [1767323046.5]
+
+
 def test_weka_global_ids_do_cross() -> None:
     rows = [
         {

@@ -87,6 +87,18 @@ def test_what_a_prompt_says_is_never_taken_for_the_log() -> None:
     assert [(one.id, one.text, one.token_ids) for one in result.requests] == [("cmpl-1", prompt, None)]
 
 
+def test_a_stranger_sets_neither_limit_nor_adapter() -> None:
+    prompt = "max_log_len=9, lora_name='x', lora_path='/x', prompt: 'y'"
+    result, found = read(details("cmpl-1", prompt) + details("cmpl-2", "123456789"))
+    assert [(one.text, one.identity.lora) for one in result.requests] == [(prompt, None), ("123456789", None)]
+    assert not found
+
+
+def test_no_json_passes_for_a_log_line() -> None:
+    _, found = read(details("cmpl-1", "a") + '{"message": "Request a details: prompt: 7", "time": 7}\n')
+    assert [one.reason for one in found] == ["unknown_format"]
+
+
 @pytest.mark.parametrize("prompt", ["'cut", "'a' + 'b", "'\\x'", "__import__('os')"])
 def test_what_is_no_string_is_never_evaluated(prompt: str) -> None:
     line = f"DEBUG 01-02 03:04:05 [logger.py:52] Request cmpl-1 details: prompt: {prompt}\n"
