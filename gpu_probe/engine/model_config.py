@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
+from kvtune.gpu_probe.engine.config_fields import Config, ConfigFields
 from kvtune.gpu_probe.engine.spec import (
-    Activation,
-    Attention,
     Block,
     GatedDeltaNet,
     Mamba2,
@@ -23,8 +22,6 @@ from kvtune.gpu_probe.engine.spec import (
     ShortConv,
 )
 from kvtune.tokenization.errors import UnusableInputError
-
-Config = Mapping[str, Any]
 
 
 def model_spec(config: Config, where: str = "config.json") -> ModelSpec:
@@ -46,117 +43,7 @@ def model_spec(config: Config, where: str = "config.json") -> ModelSpec:
             wanted=", ".join(sorted(FAMILIES)),
             way_out="validate on a server with --serve or --endpoint",
         )
-    return FAMILIES[family](_Fields(config, where), family)
-
-
-class _Fields:
-    """Checked access to the fields of one config: every size is a positive integer or the error says where."""
-
-    def __init__(self, config: Config, where: str) -> None:
-        self.config = config
-        self.where = where
-
-    def size(self, name: str, default: int | None = None) -> int:
-        value = self.config.get(name)
-        if value is None:
-            value = default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-            raise self.refuse(name, value, "a positive integer")
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value = self.config.get(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.refuse(name, value, "a number")
-        return float(value)
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.config.get(name)
-        return default if value is None else bool(value)
-
-    def names(self, name: str) -> list[str] | None:
-        value = self.config.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.refuse(name, value, "a list of layer types")
-        return value
-
-    def indices(self, name: str) -> set[int]:
-        value = self.config.get(name) or []
-        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-            raise self.refuse(name, value, "a list of layer numbers")
-        return set(value)
-
-    def refuse(self, name: str, value: object, wanted: str) -> UnusableInputError:
-        return UnusableInputError(
-            "cannot be used", where=self.where, field=name, found=repr(value)[:60], wanted=wanted
-        )
-
-    def lacks(self, what: str, field: str) -> UnusableInputError:
-        return UnusableInputError(
-            f"the bundled engine lacks {what}",
-            where=self.where,
-            field=field,
-            way_out="validate on a server with --serve or --endpoint",
-        )
-
-    def activation(self, *names: str, default: str = "silu") -> Activation:
-        value = next((self.config[name] for name in names if self.config.get(name)), default)
-        known = {"silu": "silu", "swish": "silu", "relu2": "relu2", "gelu_pytorch_tanh": "gelu_tanh"}
-        if value not in known:
-            raise self.lacks(f"the activation {value!r}"[:60], names[0])
-        return cast(Activation, known[value])
-
-    def rope(self, name: str, default: Any) -> Any:
-        """A rotary parameter, from the nested field of newer configs or the flat ones of older."""
-        nested = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
-        nested = nested.get("full_attention", nested) if isinstance(nested, Mapping) else {}
-        value = nested.get(name) or self.config.get(name) or default
-        if isinstance(default, float) and isinstance(value, int):
-            return float(value)
-        if type(value) is not type(default):
-            raise self.refuse(name, value, type(default).__name__)
-        return value
-
-    def attention(
-        self, partial_rotary_factor: float = 1.0, rope_theta: float = 10000.0, **changes: Any
-    ) -> Attention:
-        """The attention block that most families share; the rotary arguments are the family's defaults.
-
-        `changes` override fields of `Attention`.
-        """
-        heads = self.size("num_attention_heads")
-        head_dim = self.size("head_dim", self.size("hidden_size") // heads)
-        partial = self.rope("partial_rotary_factor", partial_rotary_factor)
-        fields: dict[str, Any] = {
-            "num_heads": heads,
-            "num_kv_heads": self.size("num_key_value_heads", heads),
-            "head_dim": head_dim,
-            "scale": head_dim**-0.5,
-            "rotary_dim": int(head_dim * partial) // 2 * 2,
-            "rope_theta": self.rope("rope_theta", rope_theta),
-            "bias": self.flag("attention_bias"),
-        }
-        built = Attention(**{**fields, **changes})
-        if built.num_heads % built.num_kv_heads:
-            raise self.refuse("num_key_value_heads", built.num_kv_heads, f"a divisor of {built.num_heads}")
-        return built
-
-    def spec(self, family: str, blocks: Iterator[Block], **changes: Any) -> ModelSpec:
-        """The whole decoder; `changes` override fields of `ModelSpec`."""
-        rope_type = self.rope("rope_type", self.rope("type", "default"))
-        unfaithful = () if rope_type == "default" else (f"rope_type {rope_type[:40]}",)
-        fields: dict[str, Any] = {
-            "hidden_size": self.size("hidden_size"),
-            "vocab_size": self.size("vocab_size", 32000),
-            "norm_eps": self.number("rms_norm_eps", 1e-6),
-            "tied_head": self.flag("tie_word_embeddings"),
-            "unfaithful": unfaithful,
-        }
-        return ModelSpec(family=family, blocks=tuple(blocks), **{**fields, **changes})
+    return FAMILIES[family](ConfigFields(config, where), family)
 
 
 def _pairs(layers: Iterator[tuple[Operator, Operator]], post_norm: bool = False) -> Iterator[Block]:
@@ -166,7 +53,7 @@ def _pairs(layers: Iterator[tuple[Operator, Operator]], post_norm: bool = False)
         yield Block(f"layers.{layer}.feed_forward", layer, feed_forward, post_norm)
 
 
-def _layer_types(fields: _Fields, known: tuple[str, ...], default: list[str] | None = None) -> list[str]:
+def _layer_types(fields: ConfigFields, known: tuple[str, ...], default: list[str] | None = None) -> list[str]:
     """One type per layer, each of them known to the family."""
     count = fields.size("num_hidden_layers")
     types = fields.names("layer_types") or default
@@ -178,7 +65,7 @@ def _layer_types(fields: _Fields, known: tuple[str, ...], default: list[str] | N
     return types
 
 
-def _qwen3_next(fields: _Fields, family: str) -> ModelSpec:
+def _qwen3_next(fields: ConfigFields, family: str) -> ModelSpec:
     """Qwen3-Next and Qwen3.5: gated delta nets, every n-th layer full attention with an output gate."""
     interval = fields.size("full_attention_interval", 4)
     count = fields.size("num_hidden_layers")
@@ -217,7 +104,7 @@ def _qwen3_next(fields: _Fields, family: str) -> ModelSpec:
     return fields.spec(family, _pairs(layers()), zero_centred_norm=True)
 
 
-def _sparse(fields: _Fields, **changes: Any) -> Moe:
+def _sparse(fields: ConfigFields, **changes: Any) -> Moe:
     """Qwen's mixture: softmax over all experts, the best k renormalised, a gated shared expert."""
     values: dict[str, Any] = {
         "num_experts": fields.size("num_experts"),
@@ -231,7 +118,7 @@ def _sparse(fields: _Fields, **changes: Any) -> Moe:
     return Moe(**{**values, **changes})
 
 
-def _mamba2(fields: _Fields, prefix: str = "mamba_") -> Mamba2:
+def _mamba2(fields: ConfigFields, prefix: str = "mamba_") -> Mamba2:
     """Bamba's and Granite's Mamba-2 sizes."""
     inner = fields.size("mamba_expand", 2) * fields.size("hidden_size")
     heads = fields.size(f"{prefix}n_heads", 128)
@@ -247,7 +134,7 @@ def _mamba2(fields: _Fields, prefix: str = "mamba_") -> Mamba2:
     )
 
 
-def _granite(fields: _Fields, family: str) -> ModelSpec:
+def _granite(fields: ConfigFields, family: str) -> ModelSpec:
     """Granite 4 hybrids: Mamba-2 or attention, then experts and a shared feed-forward block side by side."""
     count = fields.size("num_hidden_layers")
     types = _layer_types(
@@ -280,7 +167,7 @@ def _granite(fields: _Fields, family: str) -> ModelSpec:
     )
 
 
-def _bamba(fields: _Fields, family: str) -> ModelSpec:
+def _bamba(fields: ConfigFields, family: str) -> ModelSpec:
     """Bamba: Mamba-2 with attention at named layers, half of each head rotated."""
     at = fields.indices("attn_layer_indices")
     attention, mamba = fields.attention(0.5), _mamba2(fields)
@@ -290,7 +177,7 @@ def _bamba(fields: _Fields, family: str) -> ModelSpec:
     return fields.spec(family, _pairs((mixer, mlp) for mixer in mixers), norm_eps=norm_eps)
 
 
-def _nemotron_h(fields: _Fields, family: str) -> ModelSpec:
+def _nemotron_h(fields: ConfigFields, family: str) -> ModelSpec:
     """Nemotron-H: a single operator per layer, by a pattern of letters (M, *, -, E)."""
     pattern = fields.config.get("hybrid_override_pattern")
     if not isinstance(pattern, str):
@@ -340,7 +227,7 @@ def _nemotron_h(fields: _Fields, family: str) -> ModelSpec:
     return fields.spec(family, blocks, norm_eps=fields.number("layer_norm_epsilon", 1e-5))
 
 
-def _lfm2(fields: _Fields, family: str) -> ModelSpec:
+def _lfm2(fields: ConfigFields, family: str) -> ModelSpec:
     """LFM2: short convolutions with attention at some layers; the MoE kind after the first dense layers."""
     count = fields.size("num_hidden_layers")
     at = fields.indices("full_attn_idxs")
@@ -374,7 +261,7 @@ def _lfm2(fields: _Fields, family: str) -> ModelSpec:
     )
 
 
-def _lfm2_intermediate(fields: _Fields) -> int:
+def _lfm2_intermediate(fields: ConfigFields) -> int:
     """LFM2 states the width before it is cut to two thirds and rounded up (`block_auto_adjust_ff_dim`)."""
     size = fields.size("intermediate_size", fields.size("block_ff_dim", 12288))
     if fields.config.get("num_experts") or not fields.flag("block_auto_adjust_ff_dim", True):
@@ -384,7 +271,7 @@ def _lfm2_intermediate(fields: _Fields) -> int:
     return -(-size // multiple) * multiple
 
 
-def _decoder(fields: _Fields, family: str) -> ModelSpec:
+def _decoder(fields: ConfigFields, family: str) -> ModelSpec:
     """Llama-like decoders, with sliding windows where the config says so."""
     count = fields.size("num_hidden_layers")
     types = _layer_types(
@@ -419,7 +306,7 @@ def _decoder(fields: _Fields, family: str) -> ModelSpec:
     return fields.spec(family, blocks, **whole)
 
 
-def _windowed_layers(fields: _Fields, family: str, count: int) -> list[str]:
+def _windowed_layers(fields: ConfigFields, family: str, count: int) -> list[str]:
     """Layer types of configs without `layer_types`, by each family's older fields."""
     if family.startswith("gemma3"):
         pattern = fields.size("sliding_window_pattern", 6)
@@ -436,7 +323,7 @@ def _windowed_layers(fields: _Fields, family: str, count: int) -> list[str]:
     return ["sliding_attention" if windowed and family == "mistral" else "full_attention"] * count
 
 
-FAMILIES: dict[str, Callable[[_Fields, str], ModelSpec]] = {
+FAMILIES: dict[str, Callable[[ConfigFields, str], ModelSpec]] = {
     "bamba": _bamba,
     "gemma3": _decoder,
     "gemma3_text": _decoder,

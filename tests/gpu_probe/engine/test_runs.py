@@ -1,0 +1,200 @@
+"""Whole runs: the scheduler's plans on tensors against the replay, request by request, and against no cache at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kvtune.analyzers.layout import EngineConfig, KVCacheGroup  # noqa: E402
+from kvtune.analyzers.replay import replay  # noqa: E402
+from kvtune.gpu_probe.engine.clocks import ModelClock  # noqa: E402
+from kvtune.gpu_probe.engine.cost import NOMINAL  # noqa: E402
+from kvtune.gpu_probe.engine.grid import ExactGrid  # noqa: E402
+from kvtune.gpu_probe.engine.probe import Probe, with_unit  # noqa: E402
+from kvtune.gpu_probe.engine.weights import synthetic_weights  # noqa: E402
+from kvtune.gpu_probe.engine.workload import make_workload  # noqa: E402
+from kvtune.tokenization.trace import TokenTrace  # noqa: E402
+
+BLOCK = 128
+COUNTS = ("hit_tokens", "prefill_steps", "copies", "evicted_blocks", "preemptions")
+
+
+def conversations(vocab, count=5, turns=3, seed=0, gap=0.01):
+    """Turns of conversations under one system prompt, interleaved; answers are part of the next prompt."""
+    rng = np.random.default_rng(seed)
+    system = rng.integers(0, vocab, 150)
+    history = [np.concatenate([system, rng.integers(0, vocab, rng.integers(10, 90))]) for _ in range(count)]
+    prompts, outputs, arrival, now = [], [], [], 0.0
+    for _ in range(turns):
+        for index in range(count):
+            answer = rng.integers(0, vocab, int(rng.integers(1, 14)))
+            prompts.append(history[index])
+            outputs.append(answer)
+            history[index] = np.concatenate(
+                [history[index], answer, rng.integers(0, vocab, rng.integers(20, 90))]
+            )
+            now += rng.exponential(gap)
+            arrival.append(now)
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in prompts])])
+    output_offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in outputs])])
+    return TokenTrace(
+        tokens=np.concatenate(prompts).astype(np.uint32),
+        offsets=offsets,
+        prompt_tokens=np.diff(offsets),
+        arrival=np.array(arrival),
+        namespace=np.zeros(len(prompts), np.int32),
+        ids=[f"r{index}" for index in range(len(prompts))],
+        outputs=np.concatenate(outputs).astype(np.uint32),
+        output_offsets=output_offsets,
+        output_tokens=np.diff(output_offsets),
+    )
+
+
+SERVERS = {
+    "delta and attention": (
+        ("delta", "delta", "full"),
+        (KVCacheGroup("mamba", BLOCK, count=2, mode="align"), KVCacheGroup("full", BLOCK)),
+    ),
+    "mamba, states exported": (
+        ("mamba", "full", "conv"),
+        (KVCacheGroup("mamba", BLOCK, mode="align", export_alignment=1), KVCacheGroup("full", BLOCK)),
+    ),
+    "window and attention": (
+        ("window", "full"),
+        (KVCacheGroup("sliding_window", 16, window=40), KVCacheGroup("full", 16)),
+    ),
+    "mamba, window of one unit, attention": (
+        ("mamba", "window", "full"),
+        (
+            KVCacheGroup("mamba", BLOCK, mode="align"),
+            KVCacheGroup("sliding_window", 32, window=40),
+            KVCacheGroup("full", BLOCK),
+        ),
+    ),
+}
+
+
+class Server:
+    """A probe for one of `SERVERS`, and a workload."""
+
+    def __init__(self, engine, name, grid=None, dtype=torch.float32, **load):
+        mixers, groups = SERVERS[name]
+        self.config = EngineConfig(groups=groups, max_num_batched_tokens=192)
+        spec = engine.spec(mixers)
+        weights = synthetic_weights(spec, 0, dtype, torch.float32)
+        from kvtune.gpu_probe.engine.probe import Precision
+
+        self.probe = Probe(spec, self.config, weights, grid=grid, precision=Precision(dtype))
+        self.workload = make_workload(
+            conversations(engine.vocab, **load), "recorded", vocab_size=engine.vocab, seed=0
+        )
+
+    def run(self, config, arrivals="sequential", rate=1.0):
+        clock = ModelClock(NOMINAL.seconds)
+        return self.probe.run(config, self.workload, clock, arrivals=arrivals, rate=rate, check=True)
+
+    def without_cache(self, **options):
+        return self.run(replace(self.config, enable_prefix_caching=False), **options)
+
+
+def assert_as_replayed(config, workload, record):
+    predicted = replay(config, workload.inputs)
+    for name in COUNTS:
+        assert getattr(record, name).tolist() == getattr(predicted, name).tolist(), name
+    return predicted
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_counts_equal_the_replay_and_tokens_equal_no_cache(engine, name):
+    server = Server(engine, name)
+    want = server.without_cache()
+    assert want.hit_tokens.sum() == 0
+    units = (
+        (None, 64, 32, 16)
+        if name.startswith(("delta", "mamba, states"))
+        else (None, 16 if "one unit" not in name else 32)
+    )
+    for unit in units:
+        config = with_unit(server.config, unit)
+        record = server.run(config)
+        predicted = assert_as_replayed(config, server.workload, record)
+        assert record.hit_tokens.sum() > 0
+        assert record.greedy == want.greedy
+        if unit in (16, 32) and predicted.sizes.partial_hits:
+            inside = record.hit_tokens % BLOCK
+            assert (inside > 0).any()
+            assert record.copied_tokens == inside.sum()
+
+
+def test_prefilled_tokens_are_what_was_not_hit(engine):
+    server = Server(engine, "delta and attention")
+    record = server.run(with_unit(server.config, 16))
+    assert (
+        record.prefilled_tokens + record.hit_tokens
+    ).tolist() == server.workload.inputs.prompt_tokens.tolist()
+
+
+def test_a_small_pool_evicts_and_still_agrees(engine):
+    server = Server(engine, "delta and attention")
+    want = server.without_cache()
+    config = replace(with_unit(server.config, 32), num_blocks=24)
+    record = server.run(config)
+    assert_as_replayed(config, server.workload, record)
+    assert record.evicted_blocks.sum() >= 10
+    assert record.greedy == want.greedy
+
+
+@pytest.mark.parametrize("unit", [None, 16, 64])
+def test_preemption_by_recomputation_changes_no_token(engine, unit):
+    server = Server(engine, "delta and attention", turns=2, gap=0.0)
+    want = server.without_cache()
+    config = replace(with_unit(server.config, unit), num_blocks=17)
+    record = server.run(config, arrivals="trace")
+    assert record.preemptions.sum() >= 1
+    assert record.evicted_blocks.sum() >= 1
+    assert not record.refused
+    assert record.greedy == want.greedy
+
+
+def test_async_scheduling_computes_the_same_tokens(engine):
+    server = Server(engine, "delta and attention")
+    want = server.without_cache()
+    config = replace(with_unit(server.config, 16), scheduling="async")
+    record = server.run(config)
+    assert_as_replayed(config, server.workload, record)
+    assert record.greedy == want.greedy
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_exact_runs_have_the_bits_of_no_cache(engine, dtype):
+    server = Server(engine, "delta and attention", grid=ExactGrid(), dtype=dtype)
+    want = server.without_cache()
+    assert all(want.digests)
+    for unit in (None, 16):
+        record = server.run(with_unit(server.config, unit), arrivals="trace", rate=4.0)
+        assert record.hit_tokens.sum() > 0
+        assert record.digests == want.digests
+
+
+def test_a_prompt_that_can_never_fit_is_refused_and_the_rest_goes_on(engine):
+    server = Server(engine, "delta and attention")
+    longest = int(server.workload.inputs.prompt_tokens.max())
+    blocks = -(-longest // BLOCK) + 2  # one short of the longest request's three groups
+    config = replace(server.config, num_blocks=blocks)
+    record = server.run(config)
+    predicted = replay(config, server.workload.inputs)
+    assert record.refused == tuple(index for index, _ in predicted.refused)
+    assert record.refused
+    assert len(record.refused) < len(server.workload)
+
+
+def test_the_model_clock_gives_equal_records(engine):
+    server = Server(engine, "delta and attention")
+    one, two = (server.run(with_unit(server.config, 16), arrivals="trace") for _ in range(2))
+    assert one.token_times == two.token_times
+    assert one.hit_tokens.tolist() == two.hit_tokens.tolist()
+    assert one.duration_s == two.duration_s
