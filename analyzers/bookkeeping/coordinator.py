@@ -35,9 +35,9 @@ class Coordinator:
     """The cache side of one engine.
 
     Attributes:
-        pool: shared by all groups; a `RoomyPool` if asked for. managers: one per group, or per run of like `align` groups.
-        lookup: None while prefix caching is off. rhythms: (period, offset) of the computed tokens near which a decode step
-            can do more than add a token.
+        pool: shared by all groups; a `RoomyPool` if asked for. managers: one per group, or per run of like `align`
+            groups. lookup: None while prefix caching is off.
+        rhythms: (period, offset) of the computed tokens near which a decode step can do more than add a token.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence as Seq
+from typing import Any
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
@@ -18,8 +19,8 @@ from kvtune.analyzers.bookkeeping.retention import contiguous_blocks
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.layout import KVCacheGroup
 
-Found = tuple[int, Seq[Seq[Block | None]]]
-"""Hit length in tokens, and each group's blocks."""
+Found = tuple[int, Seq[Any]]
+"""Hit length in tokens, and per group its table of blocks or, for Mamba, its one block."""
 
 
 class Finder:
@@ -72,18 +73,17 @@ class Finder:
         target = upto + lookahead
         floor = above + lookahead
         segment = bisect_left(ends, target)
-        while segment >= 0:
-            low = ends[segment - 1] if segment else 0
-            if target <= floor:
-                return None
-            while position := leader.highest(bases[segment], max(low, floor), target):
+        while target > floor:
+            low, base = ends[segment - 1] if segment else 0, bases[segment]
+            while position := leader.highest(base, low if low > floor else floor, target):
                 tokens = position - lookahead
                 if self.fine or (tokens % self.block_size == 0 and tokens % self.grid == 0):
-                    row = self._row(bases[segment] + position)
+                    row = self._row(base + position)
                     if row is not None:
                         return tokens, row
                 target = position - 1
-            target = min(target, low)
+            if target > low:
+                target = low
             segment -= 1
         return None
 
@@ -151,9 +151,9 @@ class StateFinder(Finder):
         found = self._highest(sequence, 0, limit) if limit > 0 else None
         if found is None:
             self.probes += limit // step
-            return 0, [()] * len(self.indexes)
+            return 0, ()
         self.probes += (limit - found[0]) // step + 1
-        return found[0], [(block,) for block in found[1]]
+        return found
 
 
 class WindowFinder(Finder):

@@ -144,7 +144,8 @@ class PrefixLookup:
                 elif answer[0] < current:
                     verified.clear()
                 current = answer[0]
-                longest = max(longest, current)
+                if current > longest:
+                    longest = current
             if current >= tokens:
                 break
             tokens = current
@@ -164,21 +165,27 @@ class PrefixLookup:
     ) -> None:
         """Give each manager its part of a joint answer, cut to the agreed length."""
         found = answer[1]
-        if not finder.finds_states:
-            count = -(-tokens // finder.block_size) if isinstance(finder, FullFinder) else None
+        if finder.finds_states:
+            start = 0
+            for place in places:
+                manager = self._managers[place]
+                end = start + len(manager.indexes)
+                row = tuple(found[start:end])
+                start = end
+                if isinstance(manager, MambaAlignManager) or not row:
+                    blocks[place] = row
+                else:
+                    position = -(-answer[0] // manager.block_size) - 1
+                    blocks[place] = [None] * position + list(row)
+        elif isinstance(finder, FullFinder):
+            count = -(-tokens // finder.block_size)
             for place, table in zip(places, found, strict=True):
-                blocks[place] = table if count is None or count >= len(table) else table[:count]
-            return
-        start = 0
-        for place in places:
-            manager = self._managers[place]
-            row = tuple(state[0] for state in found[start : start + len(manager.indexes)] if state)
-            start += len(manager.indexes)
-            if isinstance(manager, MambaAlignManager):
-                blocks[place] = row
-            elif row:
-                position = -(-answer[0] // manager.block_size) - 1
-                blocks[place] = [None] * position + list(row)
+                if count < len(table):
+                    del table[count:]
+                blocks[place] = table
+        else:
+            for place, table in zip(places, found, strict=True):
+                blocks[place] = table
 
     def longest_by_group(self, sequence: Sequence) -> list[int]:
         """Each expanded group's own longest hit, asked alone: a diagnostic that decides nothing."""

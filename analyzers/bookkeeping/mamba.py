@@ -5,9 +5,9 @@
     next step: the running block is written on, so its key at 1936 moves to a fresh copy of it
 
 A run of K like groups does the same to K blocks at every moment, so one manager keeps K of them in a row: a row is
-the tuple of the members' blocks, or one block for all of them while the pool is roomy (`lanes`). Rows are few (the last state, the running one, drafts' scratch), so a table is a
-dict of its rows and a length, and no cost grows with the prompt. Source: `single_type_kv_cache_manager:
-MambaManager`.
+the tuple of the members' blocks, or one block for all of them while the pool is roomy (`lanes`). Rows are few (the
+last state, the running one, drafts' scratch), so a table is a dict of its rows and a length, and no cost grows with
+the prompt. Source: `single_type_kv_cache_manager: MambaManager`.
 """
 
 from __future__ import annotations
