@@ -46,25 +46,34 @@ class SettingsCommand(TyperCommand):
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         traces = given.get("trace") or []
         path = find_settings([traces] if isinstance(traces, str) else list(traces))
-        if path is None:
-            return super().parse_args(ctx, args)
-        root = ctx.find_root().command
-        commands = root.commands.values() if isinstance(root, TyperGroup) else [self]
-        known = {name: param for command in commands for name, param in long_options(command).items()}
-        values = load_settings(path, known)
-        ctx.default_map = {
-            param.name: values[name] for name, param in long_options(self).items() if name in values
-        }
+        if path is not None:
+            root = ctx.find_root().command
+            commands = root.commands.values() if isinstance(root, TyperGroup) else [self]
+            known = {name: param for command in commands for name, param in long_options(command).items()}
+            values = load_settings(path, known)
+            ctx.default_map = {
+                param.name: values[name] for name, param in long_options(self).items() if name in values
+            }
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            name = error.param.name if error.param else None
-            source = ctx.get_parameter_source(name) if name else None
-            if error.param is None or source is None or source.name != "DEFAULT_MAP":
+            if error.param is None or not error.param.opts[0].startswith("--") or not error.message:
                 raise
             raise UnusableInputError(
-                error.message.rstrip("."), where=str(path), field=error.param.opts[0].lstrip("-")
+                error.message.removeprefix("Value error, ").rstrip("."),
+                where=_place(ctx, error.param, path),
+                field=error.param.opts[0],
             ) from error
+
+
+def _place(ctx: typer.Context, param: Any, path: Path | None) -> str | None:
+    """Where an option's value came from; None for the command line."""
+    source = ctx.get_parameter_source(param.name)
+    if source is not None and source.name == "DEFAULT_MAP":
+        return str(path)
+    if source is not None and source.name == "ENVIRONMENT":
+        return str(param.envvar)
+    return None
 
 
 def long_options(command: Any) -> dict[str, Any]:

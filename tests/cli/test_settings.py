@@ -109,11 +109,16 @@ def test_unusable_files_are_named(tmp_path: Path, text: str, words: str) -> None
     assert str(caught.value).startswith(str(path))
 
 
-def test_a_value_that_an_option_refuses_names_the_file(run, tmp_path: Path) -> None:
-    (tmp_path / "kvtune.toml").write_text('max-num-seqs = "many"\n')
+def test_a_value_that_an_option_refuses_names_where_it_came_from(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = "--arrivals: 'later' is not one of 'sequential', 'trace'\n"
+    assert run("analyze", "t.jsonl", "--arrivals", "later").err == f"kvtune: {wanted}"
+    (tmp_path / "kvtune.toml").write_text('arrivals = "later"\n')
     done = run("analyze", "t.jsonl")
-    assert done.code == 2
-    assert done.err.startswith("kvtune: kvtune.toml: max-num-seqs: ")
+    assert (done.code, done.err) == (2, f"kvtune: kvtune.toml: {wanted}")
+    monkeypatch.setenv("KVTUNE_ARRIVALS", "later")
+    assert run("analyze", "t.jsonl").err == f"kvtune: KVTUNE_ARRIVALS: {wanted}"
 
 
 def test_help_works_beside_a_broken_file(run, tmp_path: Path) -> None:
