@@ -14,7 +14,7 @@ from kvtune.analyzers.replay import replay  # noqa: E402
 from kvtune.gpu_probe.engine.clocks import ModelClock  # noqa: E402
 from kvtune.gpu_probe.engine.cost import NOMINAL  # noqa: E402
 from kvtune.gpu_probe.engine.grid import ExactGrid  # noqa: E402
-from kvtune.gpu_probe.engine.probe import Probe, with_unit  # noqa: E402
+from kvtune.gpu_probe.engine.probe import Precision, Probe, with_unit  # noqa: E402
 from kvtune.gpu_probe.engine.weights import synthetic_weights  # noqa: E402
 from kvtune.gpu_probe.engine.workload import make_workload  # noqa: E402
 from kvtune.tokenization.trace import TokenTrace  # noqa: E402
@@ -86,8 +86,6 @@ class Server:
         self.config = EngineConfig(groups=groups, max_num_batched_tokens=192)
         spec = engine.spec(mixers)
         weights = synthetic_weights(spec, 0, dtype, torch.float32)
-        from kvtune.gpu_probe.engine.probe import Precision
-
         self.probe = Probe(spec, self.config, weights, grid=grid, precision=Precision(dtype))
         self.workload = make_workload(
             conversations(engine.vocab, **load), "recorded", vocab_size=engine.vocab, seed=0
@@ -113,12 +111,10 @@ def test_counts_equal_the_replay_and_tokens_equal_no_cache(engine, name):
     server = Server(engine, name)
     want = server.without_cache()
     assert want.hit_tokens.sum() == 0
-    units = (
-        (None, 64, 32, 16)
-        if name.startswith(("delta", "mamba, states"))
-        else (None, 16 if "one unit" not in name else 32)
+    units = {"delta and attention": (None, 64, 32, 16), "mamba, states exported": (None, 64, 32, 16)}.get(
+        name
     )
-    for unit in units:
+    for unit in units or (None, min(group.block_size for group in server.config.groups)):
         config = with_unit(server.config, unit)
         record = server.run(config)
         predicted = assert_as_replayed(config, server.workload, record)
@@ -148,11 +144,11 @@ def test_a_small_pool_evicts_and_still_agrees(engine):
     assert record.greedy == want.greedy
 
 
-@pytest.mark.parametrize("unit", [None, 16, 64])
-def test_preemption_by_recomputation_changes_no_token(engine, unit):
+@pytest.mark.parametrize(("unit", "num_blocks"), [(None, 14), (16, 10), (64, 13)])
+def test_preemption_by_recomputation_changes_no_token(engine, unit, num_blocks):
     server = Server(engine, "delta and attention", turns=2, gap=0.0)
     want = server.without_cache()
-    config = replace(with_unit(server.config, unit), num_blocks=17)
+    config = replace(with_unit(server.config, unit), num_blocks=num_blocks)
     record = server.run(config, arrivals="trace")
     assert record.preemptions.sum() >= 1
     assert record.evicted_blocks.sum() >= 1
@@ -182,9 +178,8 @@ def test_exact_runs_have_the_bits_of_no_cache(engine, dtype):
 
 def test_a_prompt_that_can_never_fit_is_refused_and_the_rest_goes_on(engine):
     server = Server(engine, "delta and attention")
-    longest = int(server.workload.inputs.prompt_tokens.max())
-    blocks = -(-longest // BLOCK) + 2  # one short of the longest request's three groups
-    config = replace(server.config, num_blocks=blocks)
+    # 511 tokens take 4 attention blocks; with 2 groups of states (running, and one to come) 6 blocks do not do.
+    config = replace(server.config, num_blocks=7)
     record = server.run(config)
     predicted = replay(config, server.workload.inputs)
     assert record.refused == tuple(index for index, _ in predicted.refused)
