@@ -94,6 +94,8 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     """
     if not len(trace):
         raise NoUsableRequestError("the trace holds no usable request")
+    if options.arrivals == "trace":
+        config = replace(config, scheduling="async")  # as servers run; one at a time, it makes no difference
     selected = profile_for(config.version)
     sizes = resolve_sizes(config, selected.profile)
     check_span(config, trace.span)
@@ -176,6 +178,7 @@ def analyze(
     Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
     """
     found = find(trace, config, options, progress)
+    config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
     inputs = replay_input(trace, found.shared)
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)

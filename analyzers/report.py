@@ -274,7 +274,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lever(msgspec.Struct, frozen=True, kw_only=True):
-    """Something other than the unit that would recover tokens, by replaying the changed trace."""
+    """Something other than the unit that would recover tokens, by replaying the changed trace.
+
+    Attributes:
+        title: what to do in a few words. evidence: what in the trace asks for it. limits: when it does not apply.
+        gain_tokens: on top of the recommended unit, net of what the change itself costs; levers do not add up.
+        advice: False where the gain is a price that is worth paying, and no advice.
+    """
 
     kind: str
     what: str
@@ -283,6 +289,10 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...] | None = None
     change: str | None = None
     cost: str
+    title: str = ""
+    evidence: str = ""
+    limits: str = ""
+    advice: bool = True
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):

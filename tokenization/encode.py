@@ -42,6 +42,7 @@ class EncodeInfo:
         double_bos: prompts that begin with two BOS tokens, as the engine would see them.
         untimed_dates: chats whose template asked for the date while the request has no time.
         rejected_by: reason -> requests left out.
+        identities: whose each namespace is.
     """
 
     kind: str = "ids"
@@ -52,6 +53,7 @@ class EncodeInfo:
     double_bos: int = 0
     untimed_dates: int = 0
     rejected_by: dict[str, int] = field(default_factory=dict)
+    identities: list[Identity] = field(default_factory=list)
 
 
 def encode_trace(
@@ -94,9 +96,9 @@ def encode_trace(
             on_reject(request, reason, error)
             continue
         tools = encoder.tool_set(request) if encoder is not None else None
-        kept.add(
-            request, namespaces.setdefault(request.identity, len(namespaces)), families.of(request, tools)
-        )
+        namespace = namespaces.setdefault(request.identity, len(namespaces))
+        kept.add(request, namespace, families.of(request, tools), tools.unordered if tools else None)
+    info.identities = list(namespaces)
     info.checked_requests = rows.finish()
     if not kept.ids:
         raise NoUsableRequestError(
@@ -119,9 +121,10 @@ class _Kept:
     sessions: list[str | None] = field(default_factory=list)
     servers: list[str | None] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
+    tool_sets: list[str | None] = field(default_factory=list)
     has_text: bool = False
 
-    def add(self, request: Request, namespace: int, family: str) -> None:
+    def add(self, request: Request, namespace: int, family: str, tool_set: str | None) -> None:
         self.ids.append(request.id)
         self.arrival.append(np.nan if request.arrival is None else request.arrival)
         self.namespace.append(namespace)
@@ -129,6 +132,7 @@ class _Kept:
         self.sessions.append(request.session)
         self.servers.append(request.server)
         self.families.append(family)
+        self.tool_sets.append(tool_set)
         self.has_text = self.has_text or request.messages is not None or request.text is not None
 
 
@@ -196,5 +200,6 @@ def _trace(rows: RowEncoder, blocks: BlockRows, kept: _Kept) -> TokenTrace:
         sessions=kept.sessions if any(session is not None for session in kept.sessions) else None,
         servers=kept.servers if any(server is not None for server in kept.servers) else None,
         families=kept.families,
+        tool_sets=kept.tool_sets if any(tools is not None for tools in kept.tool_sets) else None,
         parts=OnePart() if is_blocks else rows.parts,
     )

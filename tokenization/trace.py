@@ -54,6 +54,8 @@ class TokenTrace:
         sessions: explicit session of each request, None where the log names none.
         servers: replica that served each request, None where the log names none.
         families: a name per request, derived from tools and the first system line.
+        tool_sets: a name for each request's tools that does not depend on how they are ordered, None where it has
+            none.
         parts: where in the prompt a token stands.
     """
 
@@ -71,6 +73,7 @@ class TokenTrace:
     sessions: Sequence[str | None] | None = None
     servers: Sequence[str | None] | None = None
     families: Sequence[str] | None = None
+    tool_sets: Sequence[str | None] | None = None
     parts: PartIndex = field(default_factory=OnePart)
 
     def __post_init__(self) -> None:

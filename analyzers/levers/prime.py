@@ -2,16 +2,22 @@
 
 A recurrent state is kept at each prompt's own last unit boundary and nowhere else inside a chunk. A prompt that is
 just the head leaves one at the head's end, where everyone who shares it can resume, from the second request on
-instead of the third.
+instead of the third. Where hits land on a grid that is too coarse for the head's end, a finer unit is tried with it;
+where a bounded pool evicts, the head is sent again and again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from kvtune.analyzers.levers.edits import Insertion, insert_requests
 from kvtune.analyzers.levers.heads import Head
-from kvtune.analyzers.levers.trial import Baseline, try_change
+from kvtune.analyzers.levers.trial import Baseline, Found, Gain, try_change, with_setting
 from kvtune.analyzers.report import Lever
 from kvtune.tokenization.trace import UInt32
+
+_NEAR_THE_END = (0.9, 0.97)
+_EVERY = (64, 256, 1024)
 
 
 def prime_prompt(base: Baseline, head: Head) -> UInt32:
@@ -20,22 +26,79 @@ def prime_prompt(base: Baseline, head: Head) -> UInt32:
     return prompt[: min(head.tokens + 1, len(prompt))]
 
 
-def prime(base: Baseline, head: Head) -> Lever | None:
-    """The gain of sending `head` once before its first request; None where it gains nothing."""
+def prime(base: Baseline, head: Head, units: Sequence[int] = ()) -> Found | None:
+    """The gain of sending `head` before its first request; None where it gains nothing.
+
+    Args:
+        units: other match units that the server would take, to be tried with it.
+    """
     prompt = prime_prompt(base, head)
-    changed = insert_requests(base.trace, [Insertion(int(head.members[0]), prompt)])
-    replica = None if base.replica is None else base.replica[changed.source]
-    gain = try_change(base, trace=changed.trace, original=changed.original, replica=replica)
-    if gain.tokens <= 0:
+    best: tuple[Gain, int | None, int | None] | None = None
+    for unit in (None, *_units_near_the_end(head.tokens, base.grid, units)):
+        for every in _cadences(base, head):
+            gain = _sent(base, head, prompt, unit, every)
+            if gain.tokens > (0 if best is None else best[0].tokens):
+                best = gain, unit, every
+    if best is None:
         return None
+    gain, unit, every = best
+    return Found(_lever(base, head, gain, unit, every, len(prompt)), gain, ((head.owner, prompt),))
+
+
+def _units_near_the_end(tokens: int, grid: int, units: Sequence[int]) -> Iterator[int]:
+    """The coarsest units finer than the grid that land within a tenth, and within 3 %, of the head's end."""
+    reached = tokens // grid * grid
+    seen: set[int] = set()
+    for fraction in _NEAR_THE_END:
+        near = [
+            unit
+            for unit in units
+            if unit < grid and tokens // unit * unit >= max(fraction * tokens, reached + 1)
+        ]
+        if near and max(near) not in seen:
+            seen.add(max(near))
+            yield max(near)
+
+
+def _cadences(base: Baseline, head: Head) -> Iterator[int | None]:
+    """Once; and, where blocks are evicted, before every so many requests that share the head."""
+    yield None
+    if int(base.result.evicted_blocks.sum()):
+        yield from (every for every in _EVERY if every < len(head.members))
+
+
+def _sent(base: Baseline, head: Head, prompt: UInt32, unit: int | None, every: int | None) -> Gain:
+    at = head.members[:1] if every is None else head.members[::every]
+    changed = insert_requests(base.trace, [Insertion(int(request), prompt) for request in at])
+    return try_change(
+        base,
+        trace=changed.trace,
+        config=base.config if unit is None else with_setting(base.config, match_unit=unit),
+        original=changed.original,
+        replica=None if base.replica is None else base.replica[changed.source],
+    )
+
+
+def _lever(base: Baseline, head: Head, gain: Gain, unit: int | None, every: int | None, size: int) -> Lever:
+    often = "once" if every is None else f"once in {every:,} requests"
+    with_unit = "" if unit is None else f" with --prefix-match-unit {unit}"
+    grid = unit or base.grid
+    paid = size if every is None else size * -(-len(head.members) // every)
     return Lever(
         kind="prime",
+        title=f"Prime the common head of {head.tokens:,} tokens{with_unit}",
         what=(
-            f"Send the head of {head.tokens:,} tokens that {len(head.members):,} requests start with once on its own "
-            f"before them (the prompt of {base.trace.ids[head.owner]!r}, cut there)."
+            f"Send the head of {head.tokens:,} tokens that {len(head.members):,} requests start with {often} on its "
+            f"own before them (the prompt of {base.trace.ids[head.owner]!r}, cut there){with_unit}."
         ),
         gain_tokens=gain.tokens,
         gain_ci95=gain.interval,
+        flags=None if unit is None else (f"--prefix-match-unit {unit}",),
         change="kvtune analyze --write-prime FILE writes the request; send it when the server has started",
-        cost=f"one prompt of {len(prompt):,} tokens, already taken off the gain; again after a restart or an eviction",
+        cost=f"{paid:,} prompt tokens, already taken off the gain; again after a restart or an eviction",
+        evidence=(
+            f"{head.wasted:,} tokens of this head are computed again by requests that share it; a hit can land "
+            f"{head.tokens // grid * grid:,} tokens in"
+        ),
+        limits="not where the head changes with each deployment faster than it is sent, or the pool evicts it at once",
     )

@@ -1,17 +1,30 @@
-"""Try every lever on top of the recommendation and rank what gains."""
+"""Try every lever on top of the recommendation, rank what gains, and replay the best ones together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+from kvtune.analyzers.levers.combine import combine
+from kvtune.analyzers.levers.double_bos import double_bos
 from kvtune.analyzers.levers.heads import find_heads
+from kvtune.analyzers.levers.outputs import output_reuse
 from kvtune.analyzers.levers.pad import pad, trim
 from kvtune.analyzers.levers.prime import prime
-from kvtune.analyzers.levers.server import pool_size, retention, shared_prefix_checkpoint
+from kvtune.analyzers.levers.reorder import reorder
+from kvtune.analyzers.levers.server import (
+    OtherServing,
+    legal_units,
+    other_blocks,
+    pool_size,
+    retention,
+    shared_prefix_checkpoint,
+)
 from kvtune.analyzers.levers.sharing import isolation_price, routing
-from kvtune.analyzers.levers.trial import Baseline
-from kvtune.analyzers.report import Lever
-from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.analyzers.levers.template import template
+from kvtune.analyzers.levers.tool_order import tool_order
+from kvtune.analyzers.levers.trial import Baseline, Found
+from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.sweep import Progress
 from kvtune.tokenization.trace import TokenTrace
 
@@ -22,39 +35,73 @@ _TRIM_FRACTION = 20
 
 
 def find_levers(
-    base: Baseline, shared: SharedPrefixes, undivided: TokenTrace, progress: Progress
-) -> tuple[Lever, ...]:
+    base: Baseline,
+    undivided: TokenTrace,
+    progress: Progress,
+    wording: Wording | None = None,
+    others: Sequence[OtherServing] = (),
+) -> list[Found]:
     """Levers by falling gain; gains are on top of the recommended unit and are not to be added up.
 
     Args:
-        shared: of the base's trace; undivided: the trace without namespaces for replicas.
+        undivided: the trace without namespaces for replicas. others: the server under other dtypes.
     """
-    found: list[Lever] = []
-    for number, lever in enumerate(_all(base, shared, undivided)):
-        progress("levers", number, number + 1)
-        found.append(lever)
     floor = SMALLEST_SHARE * int(base.trace.prompt_tokens.sum())
-    worth = [lever for lever in found if lever.gain_tokens >= floor]
-    return tuple(sorted(worth, key=lambda lever: (-lever.gain_tokens, lever.kind, lever.what)))
+    found: list[Found] = []
+    steps = _steps(base, undivided, wording or Wording(), others)
+    for number, step in enumerate(steps):
+        progress("levers", number, len(steps) + 1)
+        found += [lever for lever in step() if lever.lever.gain_tokens >= floor]
+        found = _ranked(found)
+    progress("levers", len(steps), len(steps) + 1)
+    together = combine(base, found, floor)
+    progress("levers", len(steps) + 1, len(steps) + 1)
+    return _ranked([*found, *([together] if together is not None else [])])
 
 
-def _all(base: Baseline, shared: SharedPrefixes, undivided: TokenTrace) -> Iterator[Lever]:
-    if base.trace.span == 1:
-        yield from _of_heads(base, shared)
-    yield from retention(base)
-    yield from shared_prefix_checkpoint(base)
-    yield from pool_size(base)
-    yield from isolation_price(base, undivided)
-    yield from routing(base, undivided)
+def _ranked(found: list[Found]) -> list[Found]:
+    """By falling gain. Changed traces are large: only the best lever keeps what it leads to, to build upon."""
+    ranked = sorted(found, key=lambda one: (-one.lever.gain_tokens, one.lever.kind, one.lever.what))
+    best = next((one for one in ranked if one.lever.advice), None)
+    return [one if one is best else replace(one, gain=replace(one.gain, after=None)) for one in ranked]
 
 
-def _of_heads(base: Baseline, shared: SharedPrefixes) -> Iterator[Lever]:
+def _steps(
+    base: Baseline, undivided: TokenTrace, wording: Wording, others: Sequence[OtherServing]
+) -> list[Callable[[], Iterator[Found]]]:
+    of_text: list[Callable[[], Iterator[Found]]] = [
+        lambda: _some(reorder(base, wording)),
+        lambda: _some(tool_order(base)),
+        lambda: iter(template(base, wording)),
+        lambda: _some(double_bos(base)),
+        lambda: _some(output_reuse(base)),
+        lambda: _of_heads(base),
+    ]
+    of_server: list[Callable[[], Iterator[Found]]] = [
+        lambda: retention(base),
+        lambda: shared_prefix_checkpoint(base),
+        lambda: pool_size(base),
+        lambda: other_blocks(base, others),
+        lambda: isolation_price(base, undivided),
+        lambda: routing(base, undivided),
+    ]
+    return of_text + of_server if base.trace.span == 1 else of_server
+
+
+def _some(found: Found | None) -> Iterator[Found]:
+    return iter(() if found is None else (found,))
+
+
+def _of_heads(base: Baseline) -> Iterator[Found]:
     block = base.result.sizes.scheduler_block_size
-    for head in find_heads(shared.paths, base.result.hit_tokens, shared.shared):
-        for lever in (
-            prime(base, head),
-            pad(base, head, block),
+    units = legal_units(base.config)
+    for head in find_heads(base.shared.paths, base.result.hit_tokens, base.shared.shared):
+        padded = [pad(base, head, boundary) for boundary in sorted({base.grid, block})]
+        best = max((one for one in padded if one), key=lambda one: one.gain.tokens, default=None)
+        for found in (
+            prime(base, head, units),
+            best,
             trim(base, head, block, head.tokens // _TRIM_FRACTION),
         ):
-            if lever is not None:
-                yield lever
+            if found is not None:
+                yield found

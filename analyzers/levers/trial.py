@@ -1,8 +1,9 @@
-"""One changed trace or server, replayed and compared with the recommendation: tokens saved, net of all costs.
+"""One changed trace or server, replayed and compared with what it was before: tokens saved, net of all costs.
 
     gain of a request = tokens it computed before - tokens it computes after - step cost * extra prefill steps
 
-so tokens that a change adds to prompts, and requests that it adds to the trace, are paid for.
+so tokens that a change adds to prompts, and requests that it adds to the trace, are paid for. What a change leads
+to is a `Baseline` again, on which the next change can be tried.
 """
 
 from __future__ import annotations
@@ -15,35 +16,74 @@ from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.replay import ReplayResult
-from kvtune.analyzers.shared import find_shared_prefixes
+from kvtune.analyzers.report import Lever
+from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.sweep import replay_caches, replay_input
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+from kvtune.tokenization.trace import Int32, Int64, TokenTrace, UInt32
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The recommended setting: what levers are compared with. `config` has the recommended unit set."""
+    """A trace on a server, replayed: what levers are compared with. `config` has the recommended unit set."""
 
     trace: TokenTrace
     config: EngineConfig
     options: AnalyzeOptions
     replica: Int32 | None
     sessions: Int32
+    shared: SharedPrefixes
     result: ReplayResult
-    grid: int
 
     @property
     def computed(self) -> Int64:
         """Tokens that each request computes, its extra steps priced in, int64[R]."""
-        return _computed(self.trace.prompt_tokens, self.result, self.options.step_cost_tokens)
+        steps = self.options.step_cost_tokens * self.result.prefill_steps
+        return self.trace.prompt_tokens - self.result.hit_tokens + steps
+
+    @property
+    def grid(self) -> int:
+        """What hits are multiples of."""
+        return self.result.sizes.cache_hit_alignment
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Net tokens recovered by a change, with the 95 % interval over sessions."""
+    """Net tokens recovered by a change, with the 95 % interval over sessions.
+
+    Attributes:
+        per_request: int64[R], of the base's requests; what added requests compute is not in it.
+        after: what the change leads to, None where nothing is to be built upon it.
+        original: int64[R], where the base's requests stand there.
+    """
 
     tokens: int
     interval: tuple[int, int]
+    per_request: Int64
+    after: Baseline | None
+    original: Int64
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lever, what it brings, and the prompts that it wants sent beforehand: (request it is cut from, ids)."""
+
+    lever: Lever
+    gain: Gain
+    prompts: tuple[tuple[int, UInt32], ...] = ()
+
+
+def measure(
+    trace: TokenTrace,
+    config: EngineConfig,
+    options: AnalyzeOptions,
+    *,
+    replica: Int32 | None,
+    sessions: Int32,
+) -> Baseline:
+    """Replay a trace on a server."""
+    shared = find_shared_prefixes(trace, options.outputs)
+    result = replay_caches(config, replay_input(trace, shared), replica, options.arrivals)
+    return Baseline(trace, config, options, replica, sessions, shared, result)
 
 
 def try_change(
@@ -51,33 +91,44 @@ def try_change(
     *,
     trace: TokenTrace | None = None,
     config: EngineConfig | None = None,
+    options: AnalyzeOptions | None = None,
     replica: Int32 | None = None,
     original: Int64 | None = None,
 ) -> Gain:
     """Replay a change.
 
     Args:
-        trace: the changed requests; config: the changed server; replica: int32[R'], changed routing.
+        trace: the changed requests; config: the changed server; options: for other outputs in the cache.
+        replica: int32[R'], changed routing.
         original: int64[R], where the base's requests stand in the changed trace; None: in their places. What
             the other requests compute is a cost of the change.
     """
     changed = trace or base.trace
-    inputs = replay_input(changed, find_shared_prefixes(changed, base.options.outputs))
-    caches = replica if replica is not None else base.replica
-    result = replay_caches(config or base.config, inputs, caches, base.options.arrivals)
-    computed = _computed(changed.prompt_tokens, result, base.options.step_cost_tokens)
+    sessions = base.sessions
     if original is None:
         original = np.arange(len(base.trace), dtype=np.int64)
+    elif len(changed) != len(base.trace):
+        sessions = np.full(len(changed), int(base.sessions.max()) + 1, dtype=np.int32)
+        sessions[original] = base.sessions
+    caches = replica if replica is not None else base.replica
+    config, options = config or base.config, options or base.options
+    if trace is None and options is base.options:
+        result = replay_caches(config, replay_input(changed, base.shared), caches, options.arrivals)
+        after = Baseline(changed, config, options, caches, sessions, base.shared, result)
+    else:
+        after = measure(changed, config, options, replica=caches, sessions=sessions)
+    return gain_of(base, after, original)
+
+
+def gain_of(base: Baseline, after: Baseline, original: Int64) -> Gain:
+    """What lies between two replays."""
+    computed = after.computed
     added = int(computed.sum()) - int(computed[original].sum())
     gains = base.computed - computed[original]
     low, high = session_interval(gains, base.sessions, base.options.seed)
-    return Gain(int(gains.sum()) - added, (low - added, high - added))
+    return Gain(int(gains.sum()) - added, (low - added, high - added), gains, after, original)
 
 
 def with_setting(config: EngineConfig, **changes: object) -> EngineConfig:
     """A server that differs in one setting."""
     return replace(config, **changes)  # type: ignore[arg-type]
-
-
-def _computed(prompt_tokens: Int64, result: ReplayResult, step_cost: int) -> Int64:
-    return prompt_tokens - result.hit_tokens + step_cost * result.prefill_steps

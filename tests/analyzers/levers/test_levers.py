@@ -40,8 +40,8 @@ def baseline(
         options=AnalyzeOptions(step_cost_tokens=step_cost),
         replica=replica,
         sessions=find_sessions(trace, shared),
+        shared=shared,
         result=replay_caches(engine, replay_input(trace, shared), replica),
-        grid=2,
     )
 
 
@@ -60,13 +60,14 @@ def test_priming_lets_everyone_resume_at_the_heads_end() -> None:
     base = baseline(trace)
     shared = find_shared_prefixes(trace)
     (head,) = find_heads(shared.paths, base.result.hit_tokens, shared.shared)
-    lever = prime(base, head)
-    assert lever is not None
-    assert lever.gain_tokens == 17
+    found = prime(base, head)
+    assert found is not None
+    assert found.lever.gain_tokens == 17
+    assert [(request, ids.tolist()) for request, ids in found.prompts] == [(0, PROMPTS[0][:7])]
     # Prompts take 3 steps with and without (8, 10, 11 or 8, 10, 11 from 6 on); the prime takes two: 6 and 7.
-    lever = prime(baseline(trace, step_cost=3), head)
-    assert lever is not None
-    assert lever.gain_tokens == 17 - 2 * 3
+    found = prime(baseline(trace, step_cost=3), head)
+    assert found is not None
+    assert found.lever.gain_tokens == 17 - 2 * 3
 
 
 def test_padding_moves_the_head_to_where_states_are() -> None:
@@ -75,10 +76,10 @@ def test_padding_moves_the_head_to_where_states_are() -> None:
     base = baseline(trace_of(PROMPTS))
     shared = find_shared_prefixes(base.trace)
     (head,) = find_heads(shared.paths, base.result.hit_tokens, shared.shared)
-    lever = pad(base, head, 8)
-    assert lever is not None
-    assert lever.gain_tokens == 16
-    assert "by 2 tokens" in lever.what
+    found = pad(base, head, 8)
+    assert found is not None
+    assert found.lever.gain_tokens == 16
+    assert "by 2 tokens" in found.lever.what
     assert pad(base, replace(head, tokens=8), 8) is None
 
 
@@ -96,10 +97,10 @@ def test_trimming_counts_only_what_the_cache_saves() -> None:
 def test_isolation_has_a_price_and_no_advice() -> None:
     # The same 17-token prompt in two namespaces: apart nothing is reused, together the second hits 16.
     trace = trace_of([list(range(17))] * 2, namespace=np.array([0, 1], dtype=np.int32))
-    (lever,) = isolation_price(baseline(trace), trace)
-    assert lever.gain_tokens == 16
-    assert lever.flags is None
-    assert lever.change is None
+    (found,) = isolation_price(baseline(trace), trace)
+    assert found.lever.gain_tokens == 16
+    assert not found.lever.advice
+    assert found.lever.flags is found.lever.change is None
 
 
 def test_routing_by_prefix_over_logged_replicas() -> None:
@@ -107,9 +108,9 @@ def test_routing_by_prefix_over_logged_replicas() -> None:
     replica = np.array([0, 1, 1, 0], dtype=np.int32)
     base = baseline(replace(trace, namespace=replica), replica=replica)
     assert base.result.hit_tokens.tolist() == [0, 0, 16, 16]
-    (lever,) = routing(base, trace)
-    assert lever.gain_tokens == 16
-    assert "prefix" in (lever.change or "")
+    (found,) = routing(base, trace)
+    assert found.lever.gain_tokens == 16
+    assert "prefix" in (found.lever.change or "")
 
 
 def test_added_requests_are_paid_for_and_the_rest_keeps_its_place() -> None:
@@ -124,6 +125,6 @@ def test_added_requests_are_paid_for_and_the_rest_keeps_its_place() -> None:
 
 def test_levers_are_ranked_and_small_ones_left_out() -> None:
     trace = trace_of(PROMPTS)
-    found = find_levers(baseline(trace), find_shared_prefixes(trace), trace, no_progress)
+    found = [one.lever for one in find_levers(baseline(trace), trace, no_progress)]
     assert [lever.kind for lever in found] == ["prime", "pad"]
     assert all(lever.gain_tokens >= 0.001 * 44 for lever in found)

@@ -1,0 +1,115 @@
+"""Whether a conversation's next prompt repeats what was sent and generated before it, and where it does not.
+
+    sent before     [ head ][ turn 1 ][ <think> ... ][ turn 2 ][ generation prompt ]
+    next prompt     [ head ][ turn 1 ][ turn 2 ][ answer ][ turn 3 ]
+                                     ^ kept           ^ resumed: what is new begins here
+
+Knows token ids, sessions and answers; no engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvtune.analyzers.levers.spans import common_prefix, meet_again
+from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.tokenization.trace import TokenTrace, UInt32
+
+_MOST_EDITS = 64
+_TAIL = 48
+_TAIL_OF_UNNAMED = 8
+"""Tokens at a prompt's end that may be missing in the next one: a generation prompt, an empty think block."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A request whose prompt does not repeat the earlier one's.
+
+    Attributes:
+        earlier: that request. kept: tokens that both begin with. removed, added: the first difference, as ids.
+        resumed: where the prompt goes on with what is new; None where it cannot be told (text was edited).
+    """
+
+    request: int
+    earlier: int
+    kept: int
+    removed: UInt32
+    added: UInt32
+    resumed: int | None
+
+
+def find_rewritten(trace: TokenTrace, shared: SharedPrefixes, *, answers: bool) -> list[Rewritten]:
+    """Requests of a conversation that do not extend the one before.
+
+    A conversation is named by the log; else a prompt continues the earlier one that it shares most of.
+
+    Args:
+        answers: whether the recorded answers must be repeated, too.
+    """
+    latest: dict[tuple[int, str], int] = {}
+    found = []
+    for request in range(len(trace)):
+        name = trace.sessions[request] if trace.sessions is not None else None
+        if name is not None:
+            key = (int(trace.namespace[request]), name)
+            earlier = latest.get(key, -1)
+            latest[key] = request
+        else:
+            earlier = int(shared.shared_with[request])
+            if earlier >= 0 and 2 * int(shared.shared[request]) < int(trace.prompt_tokens[earlier]):
+                earlier = -1
+        if earlier < 0:
+            continue
+        rewritten = _compare(trace, request, earlier, answers=answers, named=name is not None)
+        if rewritten is not None:
+            found.append(rewritten)
+    return found
+
+
+def sent_before(trace: TokenTrace, request: int, *, answers: bool) -> UInt32:
+    """The prompt, and its answer where those count."""
+    return (
+        np.concatenate((trace.prompt(request), answer_of(trace, request)))
+        if answers
+        else trace.prompt(request)
+    )
+
+
+def answer_of(trace: TokenTrace, request: int) -> UInt32:
+    """The recorded answer's ids, none where none are known."""
+    if trace.outputs is None or trace.output_offsets is None:
+        return np.zeros(0, dtype=np.uint32)
+    return trace.outputs[int(trace.output_offsets[request]) : int(trace.output_offsets[request + 1])]
+
+
+def _compare(
+    trace: TokenTrace, request: int, earlier: int, *, answers: bool, named: bool
+) -> Rewritten | None:
+    prompt, before = trace.prompt(request), sent_before(trace, earlier, answers=answers)
+    kept = common_prefix(prompt, before)
+    # A prompt that ends inside the earlier one is a resend, not a continuation.
+    if kept == len(before) or kept == len(prompt):
+        return None
+    at, old, edits = kept, kept, 0
+    removed = added = before[:0]
+    resumed: int | None = None
+    while edits < _MOST_EDITS:
+        if old == len(before):
+            resumed = at
+            break
+        meeting = meet_again(prompt[at:], before[old:])
+        if meeting is None:
+            tail = before[old:]
+            if len(tail) <= (_TAIL if named or edits else min(_TAIL_OF_UNNAMED, len(before) // 10)):
+                resumed = at
+                removed = removed if edits else tail
+            break
+        if not edits:
+            removed = before[old : old + meeting.second]
+            added = prompt[at : at + meeting.first]
+        at, old, edits = at + meeting.first + meeting.run, old + meeting.second + meeting.run, edits + 1
+    if resumed is None and not named:
+        return None  # two conversations that begin alike
+    return Rewritten(request, earlier, kept, removed, added, resumed)
