@@ -28,7 +28,9 @@ from kvtune.tokenization.trace import TokenTrace
 Decode = Callable[[Sequence[int]], str]
 
 _CONTEXT_TOKENS = 24
-_MOST_EVENTS = 40
+_MOST_EVENTS = 16
+"""The latest ones are shown."""
+
 _POSITION = (1 << KEY_SHIFT) - 1
 
 

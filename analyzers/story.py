@@ -107,13 +107,11 @@ def _junction(found: Explanation) -> str:
 
 
 def _last(found: Explanation, position: int | None, events: tuple[str, ...]) -> StateEvent | None:
-    """The latest of these events at `position`, or anywhere past the hit."""
-    return next(
-        (
-            event
-            for event in reversed(found.events)
-            if event.event in events
-            and (event.position == position if position is not None else event.position > found.hit_tokens)
-        ),
-        None,
-    )
+    """The latest of these events at `position`; with None, at the furthest position past the hit."""
+    fitting = [
+        event
+        for event in found.events
+        if event.event in events
+        and (event.position == position if position is not None else event.position > found.hit_tokens)
+    ]
+    return max(fitting, key=lambda event: (event.position, event.step, -event.group), default=None)
