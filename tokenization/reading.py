@@ -6,12 +6,12 @@ Files are read one after another and line by line; what cannot be used is reject
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from kvtune.tokenization.clock import Moment
-from kvtune.tokenization.containers import records_of
+from kvtune.tokenization.containers import Item, records_of
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.formats import FORMATS, format_named, recognise
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
@@ -25,6 +25,7 @@ from kvtune.tokenization.strict_json import StrictDecoder
 
 MAX_LINE_BYTES = 256 << 20
 _LONGEST_NAME = 32
+_ENOUGH_LENGTHS = 1000  # records of lengths at a file's beginning; then no prompt will come
 
 _REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -126,7 +127,8 @@ class _TraceReader:
         pairs = StreamPairs()
         requests: list[Request] = []
         times: list[Moment | None] = []
-        for where, value, pieces in records_of(source, self._decoder, self._limit):
+        items = records_of(source, self._decoder, self._limit)
+        for where, value, pieces in self._past_lengths(source.name, items):
             try:
                 if isinstance(value, RecordError):
                     raise value
@@ -148,6 +150,25 @@ class _TraceReader:
         self._digests.append(source.whole_digest())
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
+
+    def _past_lengths(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """The same items; raises `NoUsableRequestError` where a file begins with nothing but lengths.
+
+        Such a file is refused in one line and not a record at a time.
+        """
+        held: list[Item] = []
+        for item in items:
+            known = None if isinstance(item.value, RecordError) else self._wanted or recognise(item.value)
+            if known is None or known.read is not None:
+                yield from held
+                yield item
+                yield from items
+                return
+            held.append(item)
+            if len(held) == _ENOUGH_LENGTHS:
+                break
+        if held:
+            raise _lengths_only(name, len(held))
 
     def _read_record(self, record: Record, place: Place) -> tuple[Format, list[Draft]]:
         """A record's format and all of its requests, or none: one that is bad in part is rejected whole."""
@@ -232,20 +253,21 @@ def _shape(record: Record) -> str:
     return f"fields {', '.join(names)}" if names else "an object without known fields"
 
 
+def _lengths_only(name: str, records: int) -> NoUsableRequestError:
+    return NoUsableRequestError(
+        "the trace has lengths only, which say nothing about prefixes",
+        where=name,
+        found=f"{records} records of lengths and nothing else",
+        wanted="prompts, token ids or block hashes",
+        way_out="log the requests themselves (docs/getting-a-trace.md)",
+    )
+
+
 def _nothing_usable(stats: TraceStats) -> NoUsableRequestError:
-    where = ", ".join(stats.files)
-    if stats.rejected_by.get("lengths_only"):
-        return NoUsableRequestError(
-            "the trace has lengths only, which say nothing about prefixes",
-            where=where,
-            found=f"{stats.rejected_by['lengths_only']} records of lengths",
-            wanted="prompts, token ids or block hashes",
-            way_out="log the requests themselves (docs/getting-a-trace.md)",
-        )
     counts = ", ".join(f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items()))
     return NoUsableRequestError(
         "no usable request in the trace",
-        where=where,
+        where=", ".join(stats.files),
         found=counts or "an empty file",
         wanted="records of a known format",
         way_out="kvtune formats lists them",

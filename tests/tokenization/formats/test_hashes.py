@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.reading import ReadResult, read_trace
 
 DATA = Path(__file__).parents[2] / "data" / "formats"
@@ -198,11 +198,22 @@ def test_blocks_of_two_sizes_are_refused_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("name", ["burstgpt.csv", "azure.csv", "guidellm.jsonl"])
-def test_lengths_only_traces_are_refused(name: str) -> None:
-    from kvtune.tokenization.errors import NoUsableRequestError
-
-    reasons: list[str] = []
-    with pytest.raises(NoUsableRequestError, match="nothing about prefixes") as caught:
-        read_trace([str(DATA / name)], on_reject=lambda rejection: reasons.append(rejection.reason))
+def test_lengths_only_traces_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(NoUsableRequestError, match="2 records of lengths and nothing else") as caught:
+        read_trace([str(DATA / name)], on_reject=lambda rejection: pytest.fail(str(rejection)))
     assert caught.value.exit_code == 3
-    assert reasons == ["lengths_only"] * 2
+
+
+def test_a_long_lengths_only_trace_is_not_read_to_its_end() -> None:
+    row = b'{"timestamp": 1, "input_length": 9, "output_length": 2}\n'
+    stream = io.BytesIO(row * 100_000)
+    with pytest.raises(NoUsableRequestError, match="1000 records of lengths"):
+        read_trace(["-"], stdin=stream)
+    assert stream.tell() < len(row) * 50_000
+
+
+def test_lengths_between_prompts_are_rejected_alone() -> None:
+    rows = [{"timestamp": 1, "input_length": 9, "output_length": 2}, {"prompt": "a"}]
+    result, rejected = read_rows(rows[0], rows[0], rows[1], rows[0])
+    assert len(result.requests) == 1
+    assert rejected == ["lengths_only"] * 3
