@@ -96,17 +96,20 @@ def validate_on_server(
         nonlocal report
         if config != found.server.config:
             source: SizeSource = "metrics" if choices.serve is None else "startup-log"
-            report = found.analyze_on(replace(found.server, config=config, size_source=source))
+            report = found.analyze_on(replace(found.server, config=config, size_source=source, assumed=()))
         return [flag_of(report, unit) for unit in units_to_validate(report)]
 
     flags = serve_flags(engine)
+    sized_by = model.model
     command = _serve_command(choices.serve, flags) if choices.serve is not None else None
     if command is not None:
         flags = command.flags
+        if command.model is not None and (Path(command.model) / "config.json").is_file():
+            sized_by = command.model  # the kinds of its groups, whatever encodes the trace
     trace = found.loaded.trace
     subject = Subject(
         trace if choices.requests is None else first_requests(trace, choices.requests),
-        size_sources(flags, sizes, model.model),
+        size_sources(flags, sizes, sized_by),
         _chats(found, traces, input, choices.requests) if choices.as_chat else None,
     )
     options = LiveOptions(

@@ -18,6 +18,7 @@ _PREFIX = re.compile(
     r"^(?:\([^)]{1,60}\)\s*)*(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+ \S+ \[[^\]]{1,80}\]\s*)?"
 )
 _EXCEPTION = re.compile(r"^[\w.]{0,80}(?:Error|Exception|Interrupt|Exit)\b.{0,400}")
+_GOES_ON = re.compile(r"\s+(?!File |raise |return )\S")
 _NO_SUCH_FLAG = re.compile(r"unrecognized arguments:.{0,400}--prefix-match-unit")
 _FOLLOW_UP = (
     "EngineDeadError",
@@ -58,13 +59,23 @@ def never_ready(log: Path, timeout_s: float) -> KvtuneError:
 
 
 def _reason(lines: list[str]) -> str:
-    """The last exception that is not about another process's death, else the last line that says error."""
+    """The last exception that is not about another process's death, else the last line that says error.
+
+    An exception's text may go on in lines of their own, indented: the first of them belongs to it.
+    """
     bare = [_bare(line) for line in lines]
-    causes = [line for line in bare if _EXCEPTION.match(line)]
-    first_hand = [line for line in causes if not any(text in line for text in _FOLLOW_UP)]
-    for found in (first_hand, causes, [line for line in bare if "error" in line.lower()], bare):
+    causes = [index for index, line in enumerate(bare) if _EXCEPTION.match(line)]
+    first_hand = [index for index in causes if not any(text in bare[index] for text in _FOLLOW_UP)]
+    errors = [index for index, line in enumerate(bare) if "error" in line.lower()]
+    for found in (first_hand, causes, errors, range(len(bare))):
         if found:
-            return found[-1][:_LINE_CHARS]
+            last = found[-1]
+            more = (
+                bare[last + 1]
+                if last + 1 < len(bare) and _GOES_ON.match(_unprefixed(lines[last + 1]))
+                else ""
+            )
+            return f"{bare[last]} {more}".strip()[:_LINE_CHARS]
     return ""
 
 
@@ -79,7 +90,11 @@ def _tail(log: Path) -> list[str]:
 
 
 def _bare(line: str) -> str:
-    return _PREFIX.sub("", _ESCAPES.sub("", line[:2_000])).strip()
+    return _unprefixed(line).strip()
+
+
+def _unprefixed(line: str) -> str:
+    return _PREFIX.sub("", _ESCAPES.sub("", line[:2_000]))
 
 
 def _signal_name(number: int) -> str:

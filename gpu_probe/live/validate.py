@@ -217,8 +217,12 @@ def _verdict(version: str, runs: Sequence[Measured], agrees: bool) -> str:
     requests = sum(run.comparison.requests for run in runs)
     equal = sum(run.comparison.equal for run in runs)
     figures = f"{equal:,} of {requests:,} requests hit exactly what was predicted"
-    if not agrees:
-        return f"this server does not do what the profile of vLLM {version} says: {figures}"
-    if equal < requests:
+    if agrees and equal == requests:
+        return f"this server does what the profile of vLLM {version} says: {figures}"
+    if agrees:
         return f"nothing speaks against the profile of vLLM {version}: {figures}, and no hit is impossible"
-    return f"this server does what the profile of vLLM {version} says: {figures}"
+    if any(run.tokens is not None for run in runs):
+        return f"this server makes other tokens of the same chats; with its own tokens, {figures}"
+    if equal == requests:
+        return f"{figures}, as the profile of vLLM {version} says, but the run is no evidence: see the differences"
+    return f"this server does not do what the profile of vLLM {version} says: {figures}"
