@@ -1,0 +1,161 @@
+"""The numbers beside the tensors: step costs, paired statistics, latencies, hashing, clocks."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from kvtune.gpu_probe.engine.clocks import ModelClock, StepShape, VirtualClock
+from kvtune.gpu_probe.engine.cost import (
+    NOMINAL,
+    StepCost,
+    fit_step_cost,
+    nonnegative_least_squares,
+)
+from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
+from kvtune.gpu_probe.engine.measure import largest_rate, qualifying, tpot, ttft
+from kvtune.gpu_probe.engine.paired import holm, paired_effect, t_distribution, t_quantile
+from kvtune.gpu_probe.engine.runner import RunRecord
+
+
+def shapes(count, rng):
+    return [
+        StepShape(
+            prefill_tokens=int(rng.integers(0, 2000)),
+            prefill_sequences=int(rng.integers(0, 4)),
+            attended_pairs=int(rng.integers(0, 4_000_000)),
+            decode_sequences=int(rng.integers(0, 64)),
+            decode_context=int(rng.integers(0, 100_000)),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_step_costs_are_found_again():
+    rng = np.random.default_rng(0)
+    true = StepCost((2e-3, 3e-5, 2e-9, 1e-5, 0.0, 4e-4))
+    batches = shapes(60, rng)
+    fitted = fit_step_cost(batches, [true.seconds(shape) for shape in batches])
+    np.testing.assert_allclose(fitted.coefficients, true.coefficients, rtol=1e-6, atol=1e-12)
+    assert fitted.held_out == 20
+    assert fitted.mean_error < 1e-9
+    assert fitted.extrapolates
+    assert fitted.step_cost_tokens == pytest.approx((2e-3 + 4e-4) / 3e-5)
+
+
+def test_a_model_that_does_not_fit_refuses_to_extrapolate():
+    rng = np.random.default_rng(1)
+    batches = shapes(60, rng)
+    fitted = fit_step_cost(batches, rng.uniform(0.001, 1.0, 60).tolist())
+    assert fitted.mean_error > 0.1
+    assert not fitted.extrapolates
+    with pytest.raises(ValueError, match="twelve"):
+        fit_step_cost(batches[:5], [1.0] * 5)
+
+
+def test_least_squares_stays_nonnegative_and_optimal():
+    """Against the definition: no coordinate, moved up or (above zero) down, makes the residual smaller."""
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        matrix, target = rng.normal(size=(15, 5)), rng.normal(size=15)
+        x = nonnegative_least_squares(matrix, target)
+        assert (x >= 0).all()
+        gradient = matrix.T @ (matrix @ x - target)
+        assert (gradient >= -1e-8).all()
+        assert abs(gradient @ x) < 1e-8
+
+
+def test_the_nominal_step_costs_what_128_tokens_do():
+    assert NOMINAL.step_cost_tokens == pytest.approx(128)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.7062), (2, 4.3027), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1000, 1.9623)],
+)
+def test_t_quantiles_are_those_of_the_tables(freedom, quantile):
+    assert t_quantile(0.975, freedom) == pytest.approx(quantile, abs=2e-4)
+    assert t_distribution(quantile, freedom) == pytest.approx(0.975, abs=1e-5)
+    assert t_distribution(-quantile, freedom) == pytest.approx(0.025, abs=1e-5)
+
+
+def test_the_pair_of_runs_is_the_unit():
+    """Two pairs, log ratios 0.1 and 0.2 in the mean: 0.15 +- 12.7062 * 0.05."""
+    base = np.ones(1000)
+    pairs = [(base, np.full(1000, math.exp(0.1))), (base, np.full(1000, math.exp(0.2)))]
+    effect = paired_effect(pairs)
+    assert effect.pairs == 2
+    assert effect.change == pytest.approx(math.expm1(0.15))
+    assert effect.low == pytest.approx(math.expm1(0.15 - 12.7062 * 0.05), rel=1e-4)
+    assert effect.high == pytest.approx(math.expm1(0.15 + 12.7062 * 0.05), rel=1e-4)
+    assert effect.p_value == pytest.approx(0.2048, abs=1e-3)  # t = 3 with one degree of freedom
+    assert math.isinf(paired_effect(pairs[:1]).high)
+
+
+def test_holm_steps_down():
+    assert holm([0.01, 0.04, 0.03]) == [True, False, False]  # 0.01 < 0.05/3, then 0.03 > 0.05/2
+    assert holm([0.01, 0.02, 0.04]) == [True, True, True]
+    assert holm([]) == []
+
+
+def record_of(times):
+    """A record of requests that arrived at 0 and got tokens at the given times."""
+    record = RunRecord.empty(len(times))
+    record.arrival[:] = 0.0
+    for index, moments in enumerate(times):
+        record.token_times[index] = moments
+        if moments:
+            record.first_token[index], record.finished[index] = moments[0], moments[-1]
+    return record
+
+
+def test_latencies_by_hand():
+    record = record_of([[1.0, 1.5, 2.0], [3.0], []])
+    assert ttft(record)[:2].tolist() == [1.0, 3.0]
+    assert tpot(record)[0] == 0.5
+    assert np.isnan(tpot(record)[1:]).all()
+    assert qualifying(record, {"ttft": 2.0}) == 1  # one that never finished does not qualify
+    assert qualifying(record, {"ttft": 4.0, "tpot": 0.5}) == 2  # a single token has no TPOT to miss
+    assert qualifying(record, {"ttft": 4.0, "tpot": 0.4}) == 1
+
+
+def test_the_largest_rate_is_found_by_bisection():
+    assert largest_rate(lambda rate: rate <= 3.0) == pytest.approx(3.0, rel=0.01)
+    assert largest_rate(lambda rate: False) == 0.0
+    assert largest_rate(lambda rate: True) == 64.0
+
+
+def test_hash_chains_are_extended_and_never_recomputed():
+    ids = np.arange(100, dtype=np.int64)
+    whole, cut = HashChain(16), HashChain(16)
+    whole.extend(ids, 100)
+    for known in (5, 16, 40, 40, 100):
+        cut.extend(ids, known)
+    first = hashlib.sha256(
+        pickle.dumps((FIRST_PARENT, tuple(range(16)), None), pickle.HIGHEST_PROTOCOL)
+    ).digest()
+    assert whole.digests[0] == first
+    assert whole.digests == cut.digests
+    assert len(whole.digests) == 6
+    other = HashChain(16)
+    other.extend(np.where(ids == 20, 21, ids), 100)
+    assert [one == two for one, two in zip(whole.digests, other.digests, strict=True)] == [True] + [False] * 5
+
+
+def test_clocks_move_by_what_they_are_told():
+    shape = StepShape(100, 1, 5050, 0, 0)
+    model, virtual = ModelClock(lambda shape: shape.prefill_tokens / 100), VirtualClock()
+    for clock in (model, virtual):
+        clock.step(shape, 0.25)
+        clock.spend(0.5)
+        clock.wait_until(0.1)
+    assert model.now == 1.0
+    assert virtual.now == 0.75
+    virtual.wait_until(2.0)
+    assert virtual.now == 2.0

@@ -1,0 +1,241 @@
+"""`validate_on_engine`: from a trace to the report's validation, agreement and disagreement, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup
+from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
+from kvtune.tokenization.errors import MissingDependencyError, NoUsableRequestError, UnusableInputError
+from kvtune.tokenization.trace import TokenTrace
+
+pytest.importorskip("torch")
+
+CONFIG = {
+    "model_type": "qwen3_5_text",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "full_attention_interval": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "vocab_size": 400,
+}
+SERVER = EngineConfig(
+    groups=(KVCacheGroup("mamba", 64, mode="align"), KVCacheGroup("full", 64)), max_num_batched_tokens=256
+)
+
+
+def trace_of(count=10, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    system = rng.integers(0, 400, 70)
+    prompts = [
+        np.concatenate([system, rng.integers(0, 400, int(rng.integers(5, 60)))]) for _ in range(count // 2)
+    ]
+    prompts += [np.concatenate([prompt, rng.integers(0, 400, 30)]) for prompt in prompts]
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in prompts])])
+    fields = {
+        "tokens": np.concatenate(prompts).astype(np.uint32),
+        "offsets": offsets,
+        "prompt_tokens": np.diff(offsets),
+        "arrival": np.arange(len(prompts)) * 0.004,
+        "namespace": np.zeros(len(prompts), np.int32),
+        "ids": [f"r{index}" for index in range(len(prompts))],
+        "output_tokens": np.full(len(prompts), 3),
+    }
+    return TokenTrace(**{**fields, **changes})
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def silent(stage, done, total):
+    """Progress that nobody watches."""
+
+
+def run(options, trace=None, config=SERVER, units=(None, 16, 32)):
+    return validate_on_engine(trace or trace_of(), config, list(units), options, silent).validation
+
+
+def test_every_candidate_agrees_and_a_small_pool_evicts(model):
+    found = run(ProbeOptions(model=model, outputs="length", small_pool=True, check=True))
+    assert found.agrees, found.differences
+    assert [row.unit for row in found.candidates] == [64, 16, 32]
+    assert [row.matched_tokens for row in found.candidates] == [
+        row.predicted_tokens for row in found.candidates
+    ]
+    assert found.candidates[1].matched_tokens > found.candidates[0].matched_tokens > 0
+    assert found.candidates[1].copied_tokens > 0
+    assert found.rung.startswith("L0")
+    assert (found.requests, found.trace_requests, found.runs, found.order) == (10, 10, 1, "64 16 32")
+    assert any("blocks evicted" in note for note in found.notes)
+    first = found.candidates[0]
+    assert first.ttft_s.p50 > 0.004  # a step costs 4 ms on the nominal machine
+    assert first.hash_cpu_s is None
+
+
+def test_two_runs_of_the_model_clock_give_the_same_bytes(model):
+    options = ProbeOptions(model=model, outputs="length", arrivals="trace", slo={"ttft": 0.05, "tpot": 0.02})
+    one, two = (msgspec.json.encode(run(options)) for _ in range(2))
+    assert one == two
+    assert b'"goodput_rps":null' not in one
+    assert b'"largest_rate":null' not in one
+
+
+def test_measured_clocks_pair_their_runs(model):
+    found = run(ProbeOptions(model=model, clock="virtual", runs=2), units=(None, 16))
+    assert found.order == "64 16 16 64"
+    other = found.candidates[1]
+    assert other.ttft_change is not None
+    assert other.ttft_change_ci95 is not None
+    assert found.candidates[0].ttft_change is None
+    assert other.hash_cpu_s > 0
+    assert 0 < other.hash_share < 1
+
+
+def test_exact_runs_are_compared_with_no_cache(model):
+    found = run(ProbeOptions(model=model, exact=True, outputs="length"))
+    assert found.agrees
+    assert any(note.startswith("exact: 30 tokens' logits") for note in found.notes)
+
+
+def test_a_wrong_state_is_reported(model, monkeypatch):
+    """The conv state of every hit is lost: counts agree, tokens do not."""
+    from kvtune.gpu_probe.engine import executor
+
+    original = executor.build_step
+
+    def broken(segments, *arguments, **options):
+        step, copies = original(segments, *arguments, **options)
+        for group, source in step.state_source.items():
+            step.state_source[group] = source * 0
+        return step, copies
+
+    monkeypatch.setattr(executor, "build_step", broken)
+    found = run(ProbeOptions(model=model, exact=True, outputs="length"))
+    assert not found.agrees
+    assert any("logits differ" in text for text in found.differences)
+
+
+def test_a_wrong_prediction_is_reported(model, monkeypatch):
+    from kvtune.gpu_probe.engine import session
+
+    original = session.replay
+
+    def shifted(config, inputs):
+        result = original(config, inputs)
+        return replace(result, hit_tokens=result.hit_tokens + (config.match_unit == 16))
+
+    monkeypatch.setattr(session, "replay", shifted)
+    found = run(ProbeOptions(model=model))
+    assert not found.agrees
+    assert found.differences == (
+        "unit 16: hit tokens differ in 10 of 10 requests; the first is r0 (predicted 1, executed 0)",
+    )
+
+
+def test_the_first_requests_are_run_where_the_user_says_so(model):
+    found = run(ProbeOptions(model=model, requests=4))
+    assert (found.requests, found.trace_requests) == (4, 10)
+    assert any(note.startswith("the first 4 of 10 requests") for note in found.notes)
+
+
+@pytest.mark.parametrize("reason", ["the user", "memory"])
+def test_an_interruption_keeps_what_is_finished(model, monkeypatch, reason):
+    from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Probe
+
+    stop = (
+        KeyboardInterrupt() if reason == "the user" else OutOfMemoryError("ran out of memory during a step")
+    )
+    original, calls = Probe.run, []
+
+    def twice(self, *arguments, **options):
+        calls.append(1)
+        if len(calls) > 2:
+            raise stop
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(Probe, "run", twice)
+    result = validate_on_engine(trace_of(), SERVER, [None, 16, 32], ProbeOptions(model=model), silent)
+    assert result.interrupted
+    assert [row.unit for row in result.validation.candidates] == [64, 16]
+
+
+def test_the_bundled_model_takes_ids_of_any_vocabulary():
+    tokens = trace_of().tokens + np.uint32(200_000)
+    found = run(ProbeOptions(requests=3), trace_of(tokens=tokens), units=(16,))
+    assert found.agrees
+    assert any("modulo" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            replace(SERVER, groups=(KVCacheGroup("full", 64),)),
+            "gated_delta_net layers, the groups have no mamba group",
+        ),
+        (
+            replace(SERVER, groups=(*SERVER.groups, KVCacheGroup("chunked_local", 64, window=64))),
+            "lacks chunked_local",
+        ),
+        (replace(SERVER, drafter=Drafter("eagle", 2)), "lacks draft tokens"),
+        (replace(SERVER, decode_context_parallel_size=2), "lacks context parallelism"),
+        (replace(SERVER, num_blocks=1 << 40), r"does not fit on cpu .*wanted at most \d+ blocks"),
+    ],
+)
+def test_settings_that_cannot_be_executed_are_refused(model, config, words):
+    with pytest.raises(UnusableInputError, match=words):
+        run(ProbeOptions(model=model), config=config)
+
+
+def test_ids_beyond_the_vocabulary_are_refused(model):
+    tokens = trace_of().tokens.copy()
+    tokens[-1] = 400
+    with pytest.raises(UnusableInputError, match=r"request r9: .*found 400, wanted below 400"):
+        run(ProbeOptions(model=model), trace_of(tokens=tokens))
+
+
+def test_block_hashes_cannot_be_computed(model):
+    trace = trace_of()
+    hashes = replace(trace, span=16, prompt_tokens=trace.prompt_tokens * 16)
+    with pytest.raises(NoUsableRequestError, match="block hashes"):
+        run(ProbeOptions(model=model), hashes)
+
+
+def test_arrivals_need_times(model):
+    with pytest.raises(UnusableInputError, match="--arrivals"):
+        run(ProbeOptions(model=model, arrivals="trace"), trace_of(arrival=np.full(10, np.nan)))
+
+
+def test_without_a_gpu_there_is_no_gpu_run(model):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(MissingDependencyError, match=r"no GPU for --gpu .*use --device cpu"):
+        run(ProbeOptions(model=model, device="cuda"))
+
+
+def test_torch_is_imported_by_nobody_but_the_engine():
+    modules = "kvtune.cli.app, kvtune.gpu_probe.validate, kvtune.gpu_probe.choosing"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
