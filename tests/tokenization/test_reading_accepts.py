@@ -76,6 +76,13 @@ def test_same_requests_however_packed(data: bytes) -> None:
     assert result.stats.sha256 == hashlib.sha256(data).hexdigest()
 
 
+def test_indented_objects_one_after_another_are_records() -> None:
+    data = "\n".join(json.dumps(chat(text), indent=2) for text in "abc").encode()
+    result = read(b"\n\n" + data)
+    assert texts(result) == ["a", "b", "c"]
+    assert [request.source for request in result.requests] == ["-:3", "-:12", "-:21"]
+
+
 def test_one_indented_object_is_a_record() -> None:
     assert texts(read(json.dumps(chat("a"), indent=2).encode())) == ["a"]
 

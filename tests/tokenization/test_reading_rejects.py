@@ -292,6 +292,39 @@ def test_a_bad_element_of_an_array_is_rejected_alone() -> None:
     assert kept == b'{"messages": null}\n7\n'
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_unreadable_element_on_lines_of_its_own_is_rejected_alone(indent: int | None) -> None:
+    records = [json.dumps({"prompt": name, "more": {"a": [{}]}}, indent=indent) for name in "abc"]
+    broken = records[1].replace('"more"', "more")
+    margin = "  " if indent else ""
+    text = "[\n" + ",\n".join([records[0], broken, records[2]]) + "\n]"
+    data = text.replace("\n", f"\n{margin}").encode()
+    result, found, kept = read(data)
+    assert [request.text for request in result.requests] == ["a", "c"]
+    assert [one.reason for one in found] == ["invalid_json"]
+    assert kept.decode().strip() == broken.replace("\n", f"\n{margin}")
+
+
+def test_a_cut_gzip_around_a_document_is_told_once() -> None:
+    for cut, count in ((-4, 2), (-40, 0)):
+        data = gzip.compress(b"[" + GOOD + b",\n" + GOOD + b"]")[:cut]
+        found: list[Rejection] = []
+        try:
+            result = read_trace(["-"], stdin=io.BytesIO(data), on_reject=found.append)
+        except NoUsableRequestError:
+            assert count == 0
+        else:
+            assert len(result.requests) == count
+        assert [one.reason for one in found] == ["truncated_gzip"]
+
+
+def test_a_first_line_that_is_no_json_does_not_change_what_the_file_is() -> None:
+    for first in (b"[2026-01-02 03:04:05] server up", b"a,b", b"id;request"):
+        result, found, _ = read(first + b"\n" + GOOD + b"\n" + GOOD + b"\n")
+        assert len(result.requests) == 2
+        assert [one.where for one in found] == ["-:1"]
+
+
 def test_a_record_that_is_bad_in_part_is_rejected_whole() -> None:
     row = {"id": "c", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": 7}]}
     result, found, _ = read(GOOD + b"\n" + json.dumps(row).encode())

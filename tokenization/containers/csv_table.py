@@ -19,8 +19,9 @@ _SHORTEST_NAME = 2
 
 def is_csv(head: bytes) -> bool:
     """Whether the first line is a CSV header: at least one plain column name, and not JSON or prose."""
-    first = head.lstrip(b" \t\r\n").partition(b"\n")[0].decode("utf-8", "replace").strip()
-    if not first or first[0] in "{[":
+    line, _, rest = head.lstrip(b" \t\r\n").partition(b"\n")
+    first = line.decode("utf-8", "replace").strip()
+    if not first or first[0] in "{[" or rest.lstrip().startswith(b"{"):
         return False
     names = _cells(first, _delimiter(first))
     return (

@@ -1,4 +1,4 @@
-"""One JSON document for a whole file: an array of records, one record, or an object around a list of records."""
+"""JSON documents: an array of records, one record over many lines or several, an object around a list of records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -16,18 +17,20 @@ from kvtune.tokenization.strict_json import StrictDecoder
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _WRAPPERS = ("data", "rows", "items", "observations")  # pages of an API's answer
+LF = b"\n"
 _BETWEEN = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 
 
 def is_document(head: bytes) -> bool:
-    """Whether a file that begins like this is one JSON document and not a record a line.
+    """Whether a file that begins like this holds documents and not a record a line.
 
     `head` is the file's beginning: its first line, and as much of the second as fits.
     """
     start = head.lstrip(b" \t\r\n")
     first, newline, rest = start.partition(b"\n")
     if start[:1] == b"[":
-        return not (newline and rest.strip() and _is_whole(first))
+        holds_records = start[1:].lstrip()[:1] in (b"{", b"]", b"")
+        return holds_records and not (newline and rest.strip() and _is_whole(first))
     if start[:1] != b"{" or not newline:
         return False
     following = rest.lstrip(b"\r\n")
@@ -54,19 +57,24 @@ def read_document(name: str, chunks: Iterable[bytes], decoder: StrictDecoder, li
             pieces.append(chunk)
             size += len(chunk)
             if size > limit:
-                whole = _again(pieces, rest)
-                yield Item(f"{name}:1", too_long(limit), whole)
-                for _ in whole:
+                everything = _again(pieces, rest)
+                yield Item(f"{name}:1", too_long(limit), everything)
+                for _ in everything:
                     pass
                 return
     except BrokenStreamError as error:
         broken = error
-    text = b"".join(pieces).strip(b" \t\r\n")
+    whole = b"".join(pieces)
     pieces.clear()
-    if text[:1] == b"[":
-        yield from _array(name, text, decoder, broken)
-    else:
-        yield from _object(name, text, decoder, broken)
+    text = whole.strip(b" \t\r\n")
+    line = 1 + whole.count(b"\n", 0, whole.find(text))
+    told = False
+    for item in _records(name, text, line, decoder):
+        if broken and isinstance(item.value, RecordError):
+            item, told = item._replace(value=stream_break(broken)), True
+        yield item
+    if broken and not told:
+        yield Item(f"{name}:{line + text.count(LF)}", stream_break(broken), ())
 
 
 def _again(pieces: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -75,15 +83,22 @@ def _again(pieces: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
         yield from rest
 
 
-def _object(
-    name: str, text: bytes, decoder: StrictDecoder, broken: BrokenStreamError | None
-) -> Iterator[Item]:
-    where = f"{name}:1"
-    try:
-        record = decoder.decode_object(text)
-    except RecordError as error:
-        yield Item(where, stream_break(broken) if broken else error, (text,))
-        return
+def _records(name: str, text: bytes, line: int, decoder: StrictDecoder) -> Iterator[Item]:
+    at = 0
+    for part in _parts(text):
+        begin = text.find(part, at)
+        line += text.count(LF, at, begin)
+        where = f"{name}:{line}"
+        try:
+            yield from _unwrapped(where, decoder.decode_object(part), part)
+        except RecordError as error:
+            yield Item(where, error, (part,))
+        line += text.count(LF, begin, begin + len(part))
+        at = begin + len(part)
+
+
+def _unwrapped(where: str, record: dict[str, Any], text: bytes) -> Iterator[Item]:
+    """The record, or the records of an API's page."""
     for wrapper in _WRAPPERS:
         inner = record.get(wrapper)
         if isinstance(inner, list) and inner and all(isinstance(one, dict) for one in inner):
@@ -93,46 +108,40 @@ def _object(
     yield Item(where, record, (text,))
 
 
-def _array(
-    name: str, text: bytes, decoder: StrictDecoder, broken: BrokenStreamError | None
-) -> Iterator[Item]:
-    try:
-        elements: Iterable[bytes] = (bytes(raw) for raw in _elements.decode(text))
-    except (msgspec.MsgspecError, RecursionError):
-        elements = _salvaged(text)
-    at = 0
-    line = 1
-    for element in elements:
-        begin = text.find(element, at)
-        line += text.count(b"\n", at, begin)
-        at = begin
+def _parts(text: bytes) -> Iterable[bytes]:
+    """The texts of an array's elements, or of values that follow one another."""
+    if text[:1] == b"[":
         try:
-            yield Item(f"{name}:{line}", decoder.decode_object(element), (element,))
-        except RecordError as error:
-            yield Item(f"{name}:{line}", stream_break(broken) if broken else error, (element,))
-        line += text.count(b"\n", at, at + len(element))
-        at += len(element)
+            return [bytes(raw) for raw in _elements.decode(text)]
+        except (msgspec.MsgspecError, RecursionError):
+            return _salvaged(text, 1)
+    return [text] if _is_whole(text) else _salvaged(text, 0)
 
 
-def _salvaged(text: bytes) -> Iterator[bytes]:
-    """The elements of a broken array up to the break, then all the rest as one."""
+def _salvaged(text: bytes, at: int) -> Iterator[bytes]:
+    """The values that follow one another from `at` on, as far as they can be told apart.
+
+    What cannot be read comes as one part, up to a line that opens an object where the values before began.
+    """
     string = text.decode("utf-8", "surrogateescape")
     decode = json.JSONDecoder().raw_decode
-    at = 1
+    margin: str | None = None
     while True:
         gap = _BETWEEN.match(string, at)
         at = gap.end() if gap else at
-        if string[at : at + 1] in ("", "]"):
-            rest = string[at + 1 :] if string[at : at + 1] else ""
-            if rest.strip():
-                yield rest.encode("utf-8", "surrogateescape")
-            elif not string[at:]:
-                yield b"["  # the closing bracket is missing: rejected by name like any other cut
+        if string[at:] in ("", "]"):
+            if text[:1] == b"[" and not string[at:]:
+                yield b""  # the closing bracket is missing: rejected by name like any other cut
             return
+        before = string[string.rfind("\n", 0, at) + 1 : at]
         try:
             _, end = decode(string, at)
+            margin = before if not before.strip() and string[at] == "{" else margin
         except (ValueError, RecursionError):
-            yield string[at:].encode("utf-8", "surrogateescape")
-            return
-        yield string[at:end].encode("utf-8", "surrogateescape")
+            margin = before if margin is None and not before.strip() else margin
+            end = -1 if margin is None else string.find(f"\n{margin}{{", at)
+            if end < 0:
+                yield string[at:].encode("utf-8", "surrogateescape")
+                return
+        yield string[at:end].rstrip(", \t\r\n").encode("utf-8", "surrogateescape")
         at = end
