@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,16 +19,19 @@ from kvtune.cli.options import (
     OutputOptions,
     ReplayOptions,
     SizeOptions,
+    option,
     with_options,
 )
 from kvtune.cli.output import claim_files, note, write_file
 from kvtune.cli.settings import FILE_NAME, settings_template
 
 if TYPE_CHECKING:
+    from kvtune.analyzers.levers import Prompts
     from kvtune.analyzers.report import Report
     from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
     from kvtune.cli.traces import LoadedTrace
+    from kvtune.tokenization.trace import UInt32
 
 Traces = Annotated[
     list[str] | None,
@@ -46,6 +49,16 @@ Init = Annotated[
     ),
 ]
 
+WritePrime = Annotated[
+    str | None,
+    option(
+        "--write-prime",
+        "FILE",
+        "Common heads worth sending on their own, as requests (with --levers).",
+        OUTPUT,
+    ),
+]
+
 
 @with_options
 def analyze(
@@ -60,6 +73,7 @@ def analyze(
     output: OutputOptions,
     detail: DetailOptions,
     init: Init = False,
+    write_prime: WritePrime = None,
     general: GeneralOptions,
 ) -> None:
     """Find the prefix match unit that a trace wants: trace in, recommendation out."""
@@ -79,6 +93,7 @@ def analyze(
         output=output,
         detail=detail,
         general=general,
+        write_prime=write_prime,
     )
     if input.strict and rejected:
         raise typer.Exit(1)
@@ -95,13 +110,16 @@ def run_analysis(
     output: OutputOptions,
     detail: DetailOptions,
     general: GeneralOptions,
+    write_prime: str | None = None,
 ) -> int:
     """Read, encode, replay and publish; gives the number of rejected lines."""
     from kvtune.cli.measuring import Stopwatch
     from kvtune.cli.publish import publish_report
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    claim_files([output.json, output.html, output.md, input.rejects, write_prime], force=output.force)
+    if write_prime is not None:
+        replay = replace(replay, levers=True)
     found = analyze_traces(
         "analyze",
         traces,
@@ -114,6 +132,10 @@ def run_analysis(
         general=general,
         force=output.force,
     )
+    if write_prime is not None:
+        from kvtune.cli.primes import write_primes
+
+        write_primes(write_prime, found.primes, found.loaded, force=output.force, quiet=general.quiet)
     publish_report(watch.complete(found.report), output)
     return found.loaded.info.rejected
 
@@ -122,13 +144,15 @@ def run_analysis(
 class Analyzed:
     """A trace as ids, the server that the options describe, and the report on both.
 
-    `analyze_on` makes the report for another server, such as one that has been asked for its sizes.
+    `analyze_on` makes the report for another server, such as one that has been asked for its sizes. `primes` are
+    the prompts that `--levers` found worth sending beforehand.
     """
 
     loaded: LoadedTrace
     server: Server
     report: Report
     analyze_on: Callable[[Server], Report]
+    primes: Prompts = ()
 
 
 def analyze_traces(
@@ -145,6 +169,8 @@ def analyze_traces(
     force: bool,
 ) -> Analyzed:
     """Read, encode and replay; `command` is named in the report. Its `measured` is for the caller to complete."""
+    from kvtune.analyzers.levers import LeverInputs, Wording
+    from kvtune.analyzers.levers.other_dtypes import other_dtypes
     from kvtune.analyzers.options import Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
     from kvtune.analyzers.sweep import no_progress
@@ -154,6 +180,7 @@ def analyze_traces(
     from kvtune.cli.reproduce import command_line
 
     created = created_now()
+    primes: list[tuple[int, UInt32]] = []
     with StageProgress(quiet=general.quiet) as progress:
         ready = prepare(
             traces,
@@ -187,7 +214,12 @@ def analyze_traces(
                     assumed=(*server.assumed, *ready.loaded.caveats),
                 ),
                 progress,
+                LeverInputs(
+                    Wording(ready.loaded.decode, detail.show_text),
+                    other_dtypes(server.sized, server.config) if server.sized is not None else (),
+                    primes.extend,
+                ),
             )
 
         report = analyze_on(ready.server, progress)
-    return Analyzed(ready.loaded, ready.server, report, analyze_on)
+    return Analyzed(ready.loaded, ready.server, report, analyze_on, primes)

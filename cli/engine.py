@@ -18,7 +18,7 @@ from kvtune.analyzers.sizing.metrics import ServerMetrics, read_metrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
 from kvtune.analyzers.sizing.serve_command import ServeCommand
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
-from kvtune.analyzers.sizing.sources import SizeSources
+from kvtune.analyzers.sizing.sources import SizedServer, SizeSources
 from kvtune.analyzers.sizing.startup_log import StartupLog, read_startup_log
 from kvtune.cli.options import EngineOptions, SizeOptions
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
@@ -38,11 +38,12 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server's settings, where its sizes are known from, and caveats for what nobody stated."""
+    """A server's settings, where its sizes are known from, caveats for what nobody stated, and all that sizes it."""
 
     config: EngineConfig
     size_source: SizeSource
     assumed: tuple[str, ...]
+    sized: SizedServer | None = None
 
 
 def server_of(
@@ -68,7 +69,7 @@ def server_of(
     assumed = list(sized.warnings)
     if config.num_blocks is None:
         assumed.append("the pool was taken as unlimited: with --num-blocks evictions would count too")
-    return Server(config, sized.source, tuple(assumed))
+    return Server(config, sized.source, tuple(assumed), sized)
 
 
 def serve_flags(engine: EngineOptions) -> ServeFlags:

@@ -26,7 +26,7 @@ from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
 from kvtune.tokenization.reading import TraceStats, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
-from kvtune.tokenization.request import Request
+from kvtune.tokenization.request import Identity, Request
 from kvtune.tokenization.trace import TokenTrace
 
 MOST_SHOWN = 10
@@ -48,7 +48,7 @@ class LoadedTrace:
     """A trace as ids, and what the report says of it.
 
     `model` is the folder that encoded it, None where none did; `decode` gives the text of ids, None where there
-    is none; `caveats` matter for the recommendation.
+    is none; `caveats` matter for the recommendation; `identities` says whose each namespace is.
     """
 
     trace: TokenTrace
@@ -57,6 +57,7 @@ class LoadedTrace:
     model: Path | None
     decode: Callable[[Sequence[int]], str] | None
     caveats: tuple[str, ...]
+    identities: tuple[Identity, ...] = ()
 
 
 def load_trace(
@@ -108,6 +109,7 @@ def load_trace(
         folder,
         encoder.vocabulary.decode if encoder is not None else None,
         _caveats(encoded),
+        tuple(encoded.identities),
     )
 
 

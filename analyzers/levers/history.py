@@ -15,7 +15,7 @@ import numpy as np
 
 from kvtune.analyzers.levers.spans import common_prefix, meet_again
 from kvtune.analyzers.shared import SharedPrefixes
-from kvtune.tokenization.trace import TokenTrace, UInt32
+from kvtune.tokenization.trace import OnePart, TokenTrace, UInt32
 
 _MOST_EDITS = 64
 _TAIL = 48
@@ -63,9 +63,19 @@ def find_rewritten(trace: TokenTrace, shared: SharedPrefixes, *, answers: bool) 
         if earlier < 0:
             continue
         rewritten = _compare(trace, request, earlier, answers=answers, named=name is not None)
-        if rewritten is not None:
+        if rewritten is not None and _goes_on(trace, rewritten):
             found.append(rewritten)
     return found
+
+
+def _goes_on(trace: TokenTrace, rewritten: Rewritten) -> bool:
+    """Whether what is new begins with an answer, as it does in a conversation; not known without parts."""
+    if isinstance(trace.parts, OnePart) or rewritten.resumed is None:
+        return True
+    near = range(
+        rewritten.resumed, min(rewritten.resumed + _TAIL, int(trace.prompt_tokens[rewritten.request]))
+    )
+    return any(trace.parts.part_of(rewritten.request, at) in ("assistant", "output") for at in near)
 
 
 def sent_before(trace: TokenTrace, request: int, *, answers: bool) -> UInt32:

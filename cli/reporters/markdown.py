@@ -24,8 +24,8 @@ def render_markdown(report: Report) -> str:
         _text(content.gain_sentences(report)),
         _text(advice.why),
     ]
-    if advice.flags:
-        parts.append(_code(f"vllm serve … {' '.join(advice.flags)}"))
+    if content.serve_flags(report):
+        parts.append(_code(f"vllm serve … {' '.join(content.serve_flags(report))}"))
     parts.append(_bullets(content.caveats(report)))
     if report.levers:
         parts += ["### What else would pay", _levers(report)]
@@ -69,7 +69,8 @@ def _levers(report: Report) -> str:
     lines = []
     for number, lever in enumerate(report.levers, 1):
         details = [f"{signed(lever.gain_tokens)} tokens ({interval(lever.gain_ci95)})", *(lever.flags or ())]
-        details += [lever.change or "", lever.cost]
+        because = f"because {lever.evidence}" if lever.evidence else ""
+        details += [lever.change or "", because, f"cost: {lever.cost}", lever.limits]
         lines.append(f"{number}. {_text(lever.what)} {_text(' · '.join(filter(None, details)))}")
     return "\n".join(lines)
 

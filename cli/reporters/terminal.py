@@ -36,7 +36,8 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False) ->
 
 def _recommendation(report: Report, page: Page) -> list[str]:
     advice = report.recommendation
-    strong = ("bold", "green") if advice.action in ("set", "unset") else ("bold",)
+    changes = advice.action in ("set", "unset") or content.main_lever(report) is not None
+    strong = ("bold", "green") if changes else ("bold",)
     confidence = f"confidence {advice.confidence}"
     title = content.headline(report)
     gap = " " * max(page.width - len(title) - len(confidence), 3)
@@ -44,8 +45,8 @@ def _recommendation(report: Report, page: Page) -> list[str]:
     gain = content.gain_sentences(report)
     lines += page.paragraph(gain) if gain else []
     lines += page.paragraph(clean(advice.why))
-    if advice.flags:
-        flags = " ".join(clean(flag) for flag in advice.flags)
+    if content.serve_flags(report):
+        flags = " ".join(clean(flag) for flag in content.serve_flags(report))
         lines += ["", *page.paragraph(f"vllm serve … {flags}", "bold", first="    ", rest="      ")]
     notes = content.caveats(report)
     if notes:
@@ -53,7 +54,8 @@ def _recommendation(report: Report, page: Page) -> list[str]:
     for note in notes:
         wrapped = page.paragraph(note, first="  ! ", rest="    ")
         lines += [wrapped[0].replace("!", page.paint("!", "yellow"), 1), *wrapped[1:]]
-    return lines
+    hint = content.levers_hint(report)
+    return [*lines, "", *page.paragraph(hint, "dim")] if hint else lines
 
 
 def _levers(report: Report, page: Page) -> list[str]:
@@ -63,13 +65,12 @@ def _levers(report: Report, page: Page) -> list[str]:
     for number, lever in enumerate(report.levers, 1):
         gain = f"{signed(lever.gain_tokens)} tokens ({interval(lever.gain_ci95)})"
         lines += page.paragraph(f"{number}. {clean(lever.what)}", rest="     ")
-        details = [
-            gain,
-            *(clean(flag) for flag in lever.flags or ()),
-            clean(lever.change or ""),
-            clean(lever.cost),
-        ]
-        lines += page.paragraph(" · ".join(filter(None, details)), "dim", first="     ", rest="     ")
+        lines += page.paragraph(gain, first="     ", rest="     ")
+        flags = "add " + " ".join(lever.flags) if lever.flags else ""
+        named = (("", flags), ("", lever.change or ""), ("because ", lever.evidence), ("cost: ", lever.cost))
+        for name, text in (*named, ("", lever.limits)):
+            if text:
+                lines += page.paragraph(name + clean(text), "dim", first="     ", rest="       ")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
     def catch(_trace: object, **groups: object) -> int:
         for group in groups.values():
-            seen.update(vars(group))
+            seen.update(vars(group) if is_dataclass(group) else {})
         return 0
 
     monkeypatch.setattr("kvtune.cli.analyze.run_analysis", catch)

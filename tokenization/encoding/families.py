@@ -1,11 +1,11 @@
-"""Names for groups of like requests: the same tool set and the same first system line."""
+"""Names for groups of like requests: the same tools, first system line, tenant and adapter."""
 
 from __future__ import annotations
 
 import hashlib
 
 from kvtune.tokenization.encoding.tool_sets import ToolSet
-from kvtune.tokenization.request import Request
+from kvtune.tokenization.request import Identity, Request
 
 _SHOWN_CHARS = 60
 
@@ -15,23 +15,25 @@ class FamilyNames:
 
     def __init__(self, *, show_text: bool = False) -> None:
         self._show_text = show_text
-        self._names: dict[tuple[str, str], str] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
 
     def of(self, request: Request, tools: ToolSet | None) -> str:
-        """Such as "14 tools a1b2c3, system d4e5f6"."""
+        """Such as "14 tools a1b2c3, system d4e5f6, tenant acme"."""
+        owner = _owner(request.identity)
         if request.block_hashes is not None:
-            return "block hashes"
+            return "block hashes" + owner
         if request.token_ids is not None:
-            return "token ids"
+            return "token ids" + owner
         if request.messages is None:
-            return "completions"
+            return "completions" + owner
         line = _first_system_line(request)
-        digest = tools.digest if tools else ""
-        name = self._names.get((digest, line))
+        # Shuffled tools are the same tools: that they are shuffled is for the reader of the family to find out.
+        digest = tools.unordered if tools else ""
+        name = self._names.get((digest, line, owner))
         if name is None:
-            parts = [f"{len(tools.tools)} tools {tools.digest}"] if tools else ["no tools"]
+            parts = [f"{len(tools.tools)} tools {digest[:6]}"] if tools else ["no tools"]
             parts.append(self._system(line))
-            name = self._names[(digest, line)] = ", ".join(parts)
+            name = self._names[digest, line, owner] = ", ".join(parts) + owner
         return name
 
     def _system(self, line: str) -> str:
@@ -40,6 +42,12 @@ class FamilyNames:
         if self._show_text:
             return f'system "{line[:_SHOWN_CHARS]}"'
         return f"system {hashlib.sha256(line.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
+
+
+def _owner(identity: Identity) -> str:
+    """Whose requests they are, as far as the log names a tenant or an adapter."""
+    named = (("tenant", identity.tenant), ("adapter", identity.lora))
+    return "".join(f", {what} {name[:_SHOWN_CHARS]}" for what, name in named if name)
 
 
 def _first_system_line(request: Request) -> str:

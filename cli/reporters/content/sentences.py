@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvtune.analyzers.report import Losses, Report
+from kvtune.analyzers.report import Lever, Losses, Report
 from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share
 
 
@@ -18,9 +18,37 @@ def subject(report: Report) -> str:
     )
 
 
+def best_lever(report: Report) -> Lever | None:
+    """The single lever that brings most, where levers were tried and one pays."""
+    return next(
+        (lever for lever in report.levers if lever.advice and lever.title and lever.kind != "combination"),
+        None,
+    )
+
+
+def main_lever(report: Report) -> Lever | None:
+    """The lever that is the one thing to do, since no unit is; None where a unit is, or no lever pays."""
+    return best_lever(report) if report.recommendation.action in ("keep", "cannot_help") else None
+
+
+def serve_flags(report: Report) -> tuple[str, ...]:
+    """What the advice adds to the serve command."""
+    lever = main_lever(report)
+    return report.recommendation.flags if lever is None else lever.flags or ()
+
+
+def levers_hint(report: Report) -> str:
+    """Where levers were not tried, that they can be; else empty."""
+    if report.levers or "--levers" in report.command.split():
+        return ""
+    return "Other levers (priming, padding, order of the prompt, retention) were not tried: add --levers."
+
+
 def headline(report: Report) -> str:
     """The one thing to do, in a line."""
-    advice = report.recommendation
+    advice, lever = report.recommendation, main_lever(report)
+    if lever is not None:
+        return lever.title
     if advice.action == "set":
         return f"Set --prefix-match-unit {advice.unit}"
     if advice.action == "unset":
@@ -32,9 +60,15 @@ def headline(report: Report) -> str:
 
 def gain_sentences(report: Report) -> str:
     """What following the advice brings and costs; empty where nothing changes."""
-    advice = report.recommendation
+    advice, lever = report.recommendation, best_lever(report)
     if advice.action not in ("set", "unset"):
-        return ""
+        if lever is None:
+            return ""
+        return (
+            f"{count(lever.gain_tokens)} more prompt tokens come out of the cache than today, net of what that costs: "
+            f"{share(lever.gain_tokens, report.trace.prompt_tokens)} of all prompt tokens, 95 % interval "
+            f"{interval(lever.gain_ci95)}. The unit of {advice.unit:,} stays."
+        )
     row = report.candidate(advice.unit)
     steps = row.extra_prefill_steps if row is not None else None
     text = (
@@ -49,6 +83,8 @@ def gain_sentences(report: Report) -> str:
             f" {abs(steps):,} {change} at {plural(cost, 'token')} each leave "
             f"{count(advice.net_gain_tokens)} net."
         )
+    if lever is not None:
+        text += f" On top of it: {lever.title[:1].lower()}{lever.title[1:]} ({count(lever.gain_tokens)} tokens more)."
     return text
 
 

@@ -86,9 +86,23 @@ def test_struck_and_idle_units_are_grouped_by_reason(report: Report) -> None:
 )
 def test_every_action_has_its_headline(report: Report, action: str, words: str) -> None:
     advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
-    other = msgspec.structs.replace(report, recommendation=advice)
+    other = msgspec.structs.replace(report, recommendation=advice, levers=())
     assert content.headline(other).startswith(words)
     assert bool(content.gain_sentences(other)) == (action == "unset")
+
+
+@pytest.mark.parametrize("action", ["keep", "cannot_help"])
+def test_where_no_unit_pays_the_best_lever_is_the_one_thing_to_do(report: Report, action: str) -> None:
+    advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
+    price = msgspec.structs.replace(report.levers[0], kind="isolation", title="A price", advice=False)
+    other = msgspec.structs.replace(report, recommendation=advice, levers=(price, *report.levers))
+    assert content.headline(other) == "Prime the common head of 3,845 tokens"
+    assert content.gain_sentences(other).startswith("3,168 more prompt tokens")
+
+
+def test_levers_are_mentioned_where_they_were_not_tried(report: Report) -> None:
+    assert content.levers_hint(report) == ""
+    assert "--levers" in content.levers_hint(msgspec.structs.replace(report, levers=()))
 
 
 def test_hostile_names_stay_text(report: Report) -> None:
