@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kvtune.analyzers.bookkeeping.block_pool import Block
-from kvtune.analyzers.bookkeeping.mamba import StateTable
 from kvtune.analyzers.bookkeeping.roomy_pool import RoomyPool
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.state_table import StateTable
 
 
 class IntegrityError(RuntimeError):

@@ -17,43 +17,13 @@ from collections.abc import Sequence as Seq
 from kvtune.analyzers.bookkeeping.block_pool import Block
 from kvtune.analyzers.bookkeeping.checkpoint import can_export
 from kvtune.analyzers.bookkeeping.manager import Copy, ManagerContext
-from kvtune.analyzers.bookkeeping.prefix_index import PrefixIndex
-from kvtune.analyzers.bookkeeping.retention import keeps_state, with_junction
-from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.state_keys import StateKeys
+from kvtune.analyzers.bookkeeping.state_table import Row, StateTable
 from kvtune.analyzers.layout import KVCacheGroup
 
-Row = tuple[Block, ...]
 
-
-class StateTable:
-    """A request's states in a run of like groups.
-
-    Attributes:
-        rows: position -> row; every other position below `length` is the null block.
-        cached: leading positions that need no key any more.
-        partial: (position, row) of a state that ends inside a block: a hit's, to be copied before it is written,
-            or the request's own tail, whose key moves to a copy.
-        last_position: where the state of the step before stands.
-        tail: the chunk end that is keyed as the prompt tail; -1 until it is asked for.
-        allocated: blocks were allocated since admission. export: (token position, table position) of the state
-            that the current chunk exports.
-    """
-
-    __slots__ = ("allocated", "cached", "export", "last_position", "length", "partial", "rows", "tail")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Row] = {}
-        self.length = 0
-        self.cached = 0
-        self.partial: tuple[int, Row] | None = None
-        self.last_position = -1
-        self.tail = -1
-        self.allocated = False
-        self.export: tuple[int, int] | None = None
-
-
-class MambaAlignManager:
-    """A run of like Mamba groups. `written` are the keys registered in this step: states that do not exist yet."""
+class MambaAlignManager(StateKeys):
+    """A run of like Mamba groups: the blocks that its requests need, hold, copy and give back."""
 
     recycles = True
 
@@ -67,29 +37,15 @@ class MambaAlignManager:
         drops: bool,
         members: int = 1,
     ) -> None:
-        self.context = context
         self.pool = context.pool
+        self.lanes = context.pool.lanes(members)
+        super().__init__(context, place, block_size, drops=drops, lanes=self.lanes)
         self.group = group
         self.place = place
         self.members = members
-        self.lanes = context.pool.lanes(members)
         self.weight = members // self.lanes
-        self.block_size = block_size
-        self.drops = drops
-        # Lookups from the right ask the first member by position, the others by key.
-        self.indexes = [
-            PrefixIndex(place + lane, except_multiples_of=None if lane else 0, lookahead=context.lookahead)
-            for lane in range(self.lanes)
-        ]
         self.speculative_blocks = context.speculative_blocks
-        self.unit = context.unit
-        self.tail_rule = context.checkpoints.keyed_tail(drops)
-        self.written: set[int] = set()
         self.copies: list[tuple[Row, Row]] = []
-        profile = context.profile
-        self.junction_step = block_size if drops and profile.drop_keeps_block_below_junction else 0
-        self.export_grid = context.grid if profile.export_grid == "hit_alignment" else context.unit
-        self.mask_grid = context.grid if profile.mask_grid == "hit_alignment" else context.scheduler_block
 
     @property
     def rhythms(self) -> set[tuple[int, int]]:
@@ -98,11 +54,6 @@ class MambaAlignManager:
 
     def new_state(self) -> StateTable:
         return StateTable()
-
-    def waits_for(self, hit: Row) -> bool:
-        """Whether a hit's state is only written in this very step, so that the request has to wait for the next."""
-        written = self.written
-        return bool(written) and any(block.key in written for block in hit)
 
     def plan_export(self, state: StateTable, start: int, end: int, prefill_end: int) -> None:
         """Settle which state the chunk [start, end) exports."""
@@ -247,110 +198,6 @@ class MambaAlignManager:
             old.ref_count += 1
         if target[0].key is not None:
             self.written.add(target[0].key)
-
-    def register(self, sequence: Sequence, state: StateTable, num_tokens: int, boundaries: Seq[int]) -> None:
-        """Key the states that stand on block boundaries, and the one where the prompt can be resumed."""
-        start, full = state.cached, num_tokens // self.block_size
-        crossed: list[int] = []
-        if start < full and sequence.lookahead:
-            full = min(num_tokens, sequence.num_hashed_tokens(self.unit)) // self.block_size
-        if start < full:
-            crossed = [position for position in state.rows if start <= position < full]
-            if crossed:
-                if len(crossed) > 1:
-                    crossed.sort()
-                self._key_blocks(
-                    sequence, state, crossed, with_junction(boundaries, sequence.junction, self.junction_step)
-                )
-            state.cached = full
-        if state.export is not None:
-            key = self._key_export(sequence, state, state.export, num_tokens)
-        else:
-            key = self._key_tail(sequence, state, num_tokens)
-        if key is not None:
-            self.written.add(key)
-        for position in crossed:
-            primary = state.rows[position][0].key
-            if primary is not None:
-                self.written.add(primary)
-
-    def _key_blocks(self, sequence: Sequence, state: StateTable, crossed: list[int], kept: Seq[int]) -> None:
-        block_size, interval, grid = self.block_size, self.context.retention, self.mask_grid
-        for position in crossed:
-            if keeps_state(position, block_size, interval, grid, kept):
-                tokens = (position + 1) * block_size
-                key = sequence.key(tokens)
-                for index, block in zip(self.indexes, state.rows[position], strict=True):
-                    if block.key is not None:
-                        index.forget(block)
-                    index.insert(key, block, tokens)
-
-    def _key_export(
-        self, sequence: Sequence, state: StateTable, export: tuple[int, int], num_tokens: int
-    ) -> int | None:
-        """The state exported from this chunk overwrites its block: old keys go, and it is keyed if kept."""
-        position, place = export
-        row = state.rows.get(place)
-        if not self._export_is_kept(sequence, position, num_tokens):
-            for index, block in zip(self.indexes, row or (), strict=False):
-                index.forget(block)
-            return None
-        if row is None or (row[0].key is not None and row[0].key_tokens == position):
-            return None
-        key = sequence.key(position)
-        for index, block in zip(self.indexes, row, strict=True):
-            index.forget(block)
-            index.insert(key, block, position)
-        return key
-
-    def _export_is_kept(self, sequence: Sequence, position: int, num_tokens: int) -> bool:
-        context = self.context
-        rule = context.profile.export_kept
-        if position == sequence.junction:
-            return True
-        if rule != "retention_zero_any" and position == context.checkpoints.exported.of(
-            sequence.num_prompt_tokens, self.export_grid
-        ):
-            return True
-        if rule != "mask":
-            return context.retention != 0 or num_tokens >= sequence.num_prompt_tokens
-        block = position // self.block_size - 1
-        return position % self.block_size == 0 and keeps_state(
-            block, self.block_size, context.retention, self.mask_grid, ()
-        )
-
-    def _key_tail(self, sequence: Sequence, state: StateTable, num_tokens: int) -> int | None:
-        """Key the running state if the chunk ended where the prompt, or a sharer at the junction, can resume."""
-        if num_tokens % self.unit or num_tokens <= 0:
-            return None
-        if state.tail < 0:
-            state.tail = self.tail_rule.of(sequence.num_prompt_tokens, self.unit)
-        if num_tokens != state.tail and not (
-            self.context.junction_checkpoint
-            and num_tokens == sequence.junction
-            and sequence.num_computed_tokens < num_tokens <= sequence.num_prompt_tokens
-        ):
-            return None
-        profile = self.context.profile
-        if not profile.mamba_tail_on_block_boundary and num_tokens % self.block_size == 0:
-            return None
-        position = -(-num_tokens // self.block_size) - 1
-        row = state.rows.get(position)
-        if row is None:
-            return None
-        if (
-            row[0].key is not None
-            and row[0].key_tokens == num_tokens
-            and not profile.rekeyed_tail_defers_twins
-        ):
-            return None
-        key = sequence.key(num_tokens)
-        for index, block in zip(self.indexes, row, strict=True):
-            index.key_partial(key, block, num_tokens)
-        if num_tokens % self.block_size:
-            state.partial = (position, row)
-            state.cached = position
-        return key
 
     def release(self, state: StateTable) -> None:
         """Give everything back: member by member, each from its last state on."""

@@ -3,36 +3,27 @@
     schedule() -> StepPlan -> the workers run it -> update(plan, generated) -> finished requests
 
 There is no prefill or decode phase: running requests are served first, in order, then waiting ones are admitted,
-each up to what its known tokens and the step budget allow. First come, first served. Source: `sched/scheduler:
-schedule, update_from_output`, and `sched/async_scheduler` for `AsyncScheduler`.
+each up to what its known tokens and the step budget allow. First come, first served. `update` stands in
+`step_output`. Sources: `sched/scheduler: schedule`, and `sched/async_scheduler` for `AsyncScheduler`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence as Seq
 
 from kvtune.analyzers.bookkeeping.chunk_splitter import ChunkSplitter
 from kvtune.analyzers.bookkeeping.coordinator import Coordinator
 from kvtune.analyzers.bookkeeping.lookup import Hit
-from kvtune.analyzers.bookkeeping.recorder import Recorder
 from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.step_output import StepOutput
 from kvtune.analyzers.bookkeeping.step_plan import Chunk, StepPlan
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 
-_CLOSE = 4
-"""Tokens around a block boundary in which a decode step may allocate, key or release something."""
 
-
-class Scheduler:
-    """One engine's scheduler. Step n+1 is scheduled when step n's output is known.
-
-    Attributes:
-        waiting: not admitted, or preempted and put back in front. running: admitted, in order of admission.
-        recorder: told of what happens, if set.
-    """
+class Scheduler(StepOutput):
+    """One engine's scheduler. Step n+1 is scheduled when step n's output is known."""
 
     def __init__(
         self,
@@ -43,21 +34,12 @@ class Scheduler:
         roomy: bool = False,
     ) -> None:
         self.sizes = sizes if sizes is not None else resolve_sizes(config, profile)
-        self.coordinator = Coordinator(config, profile, self.sizes, roomy=roomy)
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-        self._untold = False
+        super().__init__(config, profile, self.sizes, Coordinator(config, profile, self.sizes, roomy=roomy))
         self._budget = config.max_num_batched_tokens
         self._max_num_seqs = config.max_num_seqs
         self._threshold = config.long_prefill_token_threshold
         self._threshold_needs_company = profile.long_prefill_threshold_needs_company
-        self._max_model_len = self.coordinator.max_model_len
-        self._num_drafts = self.sizes.speculative_blocks
-        self._accept = min(config.drafter.accept, self._num_drafts) if config.drafter is not None else 0
         self._prefill_lookahead = self.sizes.prefill_lookahead_tokens
-        self._registers_output = profile.registers_accepted_drafts and self._num_drafts > 0
-        self._caching = config.enable_prefix_caching
-        self.recorder: Recorder | None = None
         self._splitter = ChunkSplitter(config, profile, self.sizes) if self.sizes.align_split else None
 
     # --- requests ----------------------------------------------------------------------------------------------
@@ -148,10 +130,6 @@ class Scheduler:
             place += 1
         return budget
 
-    def _next_tokens(self, sequence: Sequence) -> int:
-        """Tokens that a running request could compute now."""
-        return sequence.num_tokens + sequence.num_draft_tokens - sequence.num_computed_tokens
-
     def _make_room(self, sequence: Sequence, num_new: int, preempted: list[Sequence]) -> bool:
         """Hold the blocks of a chunk, preempting from the end of the queue; False if it preempted itself."""
         if self.recorder is not None:
@@ -204,7 +182,13 @@ class Scheduler:
         """Tokens, and drafts among them, of the first chunk after a hit."""
         num_new = sequence.num_tokens - hit.tokens
         drafts = 0
-        if num_new == 1 and self._num_drafts and (chunks or hit.tokens) and not self._prefills(chunks):
+        runs = [chunk for chunk in chunks if chunk.hit is None] if self._num_drafts else ()
+        if (
+            num_new == 1
+            and self._num_drafts
+            and (runs or hit.tokens)
+            and not any(chunk.sequence.is_prefill_chunk for chunk in runs)
+        ):
             # A request that only decodes is padded to the batch's uniform number of rows.
             padded = 1 + self._num_drafts
             if hit.tokens + padded + 1 <= self._max_model_len:
@@ -220,11 +204,6 @@ class Scheduler:
             if drafts and 0 < num_new != 1 + drafts:
                 num_new, drafts = 1, 0
         return num_new, drafts
-
-    @staticmethod
-    def _prefills(chunks: Seq[Chunk]) -> bool:
-        """Whether a running request's chunk is part of its prefill."""
-        return any(chunk.hit is None and chunk.sequence.is_prefill_chunk for chunk in chunks)
 
     def _leave_lookahead(self, sequence: Sequence, computed: int, num_new: int) -> int:
         """A drafter of several modules needs a chunk's end to be followed by as many known tokens, or by none."""
@@ -252,98 +231,6 @@ class Scheduler:
         sequence.num_output_placeholders = 0
         sequence.num_preemptions += 1
         self.waiting.appendleft(sequence)
-
-    # --- steps that change nothing but counters ----------------------------------------------------------------
-    def quiet_decode_steps(self) -> int:
-        """How many steps would only add a token to every running request: no block begins or fills up near them,
-        nobody ends, is admitted or still prefills. 0 if the next step may do more."""
-        if self.waiting or self._num_drafts or not self.running:
-            return 0
-        steps = self._max_model_len
-        for sequence in self.running:
-            computed = sequence.num_computed_tokens
-            left = min(
-                sequence.max_output_tokens - sequence.num_output_tokens,
-                self._max_model_len - sequence.num_tokens,
-            )
-            if computed <= sequence.num_prompt_tokens or self._next_tokens(sequence) != 1:
-                return 0
-            steps = min(steps, left - _CLOSE)
-            for period, offset in self.coordinator.rhythms:
-                into = (computed - offset) % period
-                steps = min(steps, period - into - _CLOSE if into >= _CLOSE else 0)
-            if steps <= 0:
-                return 0
-        return steps
-
-    def pass_decode_steps(self, steps: int) -> None:
-        """Let that many quiet steps have happened."""
-        for sequence in self.running:
-            sequence.num_computed_tokens += steps
-            sequence.num_tokens += steps
-            sequence.num_output_tokens += steps
-
-    # --- the step's output -------------------------------------------------------------------------------------
-    def update(self, plan: StepPlan, generated: Seq[int] | None = None) -> list[Sequence]:
-        """Hand a step's output back; returns the requests that it finished.
-
-        Args:
-            generated: tokens per chunk, in the plan's order: one and the accepted drafts. None: what the
-                drafter's configured acceptance gives.
-        """
-        finished: list[Sequence] = []
-        for place, chunk in enumerate(plan.chunks):
-            sequence = chunk.sequence
-            sequence.num_in_flight_tokens -= chunk.num_tokens
-            stale = sequence.num_stale_tokens > 0
-            if stale:
-                sequence.num_stale_tokens -= chunk.num_tokens
-            if sequence.finished or not chunk.samples:
-                continue
-            count = 1 + min(self._accept, chunk.num_drafts) if generated is None else generated[place]
-            if self.recorder is not None:
-                self.recorder.acts_for(sequence)
-            if count and self._append(sequence, chunk, count, stale):
-                sequence.finished = True
-                finished.append(sequence)
-                self._untold = True
-                self.coordinator.release(sequence)
-                (self.running if sequence in self.running else self.waiting).remove(sequence)
-        return finished
-
-    def _append(self, sequence: Sequence, chunk: Chunk, count: int, stale: bool) -> bool:
-        """Append generated tokens; True if the request ends with them."""
-        rejected = chunk.num_drafts - (count - 1)
-        if chunk.num_drafts and not stale:
-            if sequence.num_computed_tokens > 0:
-                sequence.num_computed_tokens -= rejected
-            if sequence.num_output_placeholders > 0:
-                sequence.num_output_placeholders -= rejected
-        had_placeholders = sequence.num_output_placeholders > 0
-        left = min(
-            sequence.max_output_tokens - sequence.num_output_tokens, self._max_model_len - sequence.num_tokens
-        )
-        added = max(1, min(count, left))
-        sequence.num_output_tokens += added
-        sequence.num_tokens += added
-        stopped = added >= left
-        if not stale:
-            if stopped:
-                sequence.num_computed_tokens -= count - added
-            if had_placeholders:
-                sequence.num_output_placeholders -= count
-            if (had_placeholders or self._registers_output) and sequence.states and self._caching:
-                self.coordinator.register(
-                    sequence, sequence.num_computed_tokens - sequence.num_in_flight_tokens
-                )
-        if not stopped and self._num_drafts:
-            self._draft(sequence)
-        return stopped
-
-    def _draft(self, sequence: Sequence) -> None:
-        """The drafter proposes tokens for the next step."""
-        if not sequence.is_prefill_chunk:
-            sequence.num_draft_tokens = self._num_drafts
 
 
 class AsyncScheduler(Scheduler):
