@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvtune.analyzers.bookkeeping.state_table import StateTable
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.bookkeeping.state_table import StateTable
 from kvtune.analyzers.bookkeeping.step_plan import Chunk, StepPlan
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model import Decoder
