@@ -340,6 +340,14 @@ def test_csv_rows_are_rejected_alone() -> None:
     assert kept == b'3,a,b\n4,"open\n'
 
 
+def test_a_quote_that_never_closes_spoils_its_own_line_only() -> None:
+    rows = ["timestamp,prompt", '1,"open', "2,b", "3,c", '4,"two', 'lines"', "5,e", '6,"open again', "7,g"]
+    result, found, kept = read("\n".join(rows).encode())
+    assert [request.text for request in result.requests] == ["b", "c", "two\nlines", "e", "g"]
+    assert [(one.where, one.reason) for one in found] == [("-:2", "cut_line"), ("-:8", "cut_line")]
+    assert kept == b'1,"open\n6,"open again\n'
+
+
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"   "])
 def test_an_empty_file_has_no_usable_request(data: bytes) -> None:
     with pytest.raises(NoUsableRequestError, match="an empty file"):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kvtune.tokenization.containers.item import Item, stream_break, too_long
 from kvtune.tokenization.lines import LineSplitter, OverlongLine
 from kvtune.tokenization.rejects import RecordError
-from kvtune.tokenization.strict_json import StrictDecoder
+from kvtune.tokenization.sources import BrokenStreamError
+from kvtune.tokenization.strict_json import StrictDecoder, bad_utf8
 
 _DELIMITERS = (",", ";", "\t")
 _SHORTEST_NAME = 2
@@ -23,7 +25,7 @@ def is_csv(head: bytes) -> bool:
     first = line.decode("utf-8", "replace").strip()
     if not first or first[0] in "{[" or rest.lstrip().startswith(b"{"):
         return False
-    names = _cells(first, _delimiter(first))
+    names = _cells(first.encode(), _delimiter(first))
     return (
         names is not None
         and all(
@@ -42,35 +44,88 @@ def is_csv(head: bytes) -> bool:
 def read_csv(
     name: str, chunks: Iterable[bytes], decoder: StrictDecoder, max_line_bytes: int
 ) -> Iterator[Item]:
-    """The rows as records, by column name; empty cells are left out."""
+    """The rows as records, by column name; empty cells are left out.
+
+    A quote that never closes spoils its own line only: what follows it is read anew.
+    """
     csv.field_size_limit(min(max_line_bytes, sys.maxsize))
-    header: list[str] | None = None
+    lines = _Lines(LineSplitter(chunks, max_line_bytes))
+    header: list[str] = []
     delimiter = ","
-    for number, row, error in _rows(chunks, max_line_bytes):
+    for number, line in lines:
         where = f"{name}:{number}"
-        if isinstance(row, OverlongLine) or error is not None:
-            pieces = row.pieces if isinstance(row, OverlongLine) else (row,)
-            yield Item(where, error or too_long(max_line_bytes), pieces)
+        if isinstance(line, OverlongLine):
+            yield Item(where, too_long(max_line_bytes), line.pieces)
             continue
-        if not row.strip():
+        row = _with_open_quotes(line, number, lines, max_line_bytes)
+        text = b"\n".join(row)
+        if not text.strip():
             continue
-        try:
-            text = str(row, "utf-8")
-        except UnicodeDecodeError:
-            bad = RecordError("invalid_utf8", None, found="bytes that are no text", wanted="UTF-8")
-            yield Item(where, bad, (row,))
+        if not header:
+            delimiter = _delimiter(text.decode("utf-8", "replace"))
+            header = _cells(text.decode("utf-8", "replace").encode(), delimiter) or [""]
             continue
-        if header is None:
-            delimiter = _delimiter(text)
-            header = _cells(text, delimiter) or []
-            continue
-        yield Item(where, _record(text, header, delimiter, decoder), (row,))
+        record = _record(text, header, delimiter, decoder)
+        if isinstance(record, RecordError) and line.count(b'"') % 2:
+            lines.put_back([(number + offset, later) for offset, later in enumerate(row)][1:])
+            record = RecordError(
+                "cut_line", None, found="a quote that never closes", wanted="a whole CSV row"
+            )
+            text = line
+        yield Item(where, record, (text,))
+    if lines.broken:
+        yield Item(f"{name}:{lines.last + 1}", stream_break(lines.broken), ())
+
+
+def _with_open_quotes(line: bytes, number: int, lines: _Lines, limit: int) -> list[bytes]:
+    """The line, and those after it while a quote is open, up to the limit."""
+    row = [line]
+    quotes, size = line.count(b'"'), len(line)
+    while quotes % 2 and size <= limit:
+        follows = next(lines, None)
+        if follows is None:
+            break
+        number, more = follows
+        if isinstance(more, OverlongLine):
+            lines.put_back([(number, more)])
+            break
+        row.append(more)
+        quotes += more.count(b'"')
+        size += len(more) + 1
+    return row
+
+
+class _Lines(Iterator[tuple[int, bytes | OverlongLine]]):
+    """Numbered lines, some of which can be put back and come again."""
+
+    def __init__(self, splitter: LineSplitter) -> None:
+        self._splitter = splitter
+        self._fresh = iter(splitter)
+        self._again: deque[tuple[int, bytes | OverlongLine]] = deque()
+        self.last = 0
+
+    def __next__(self) -> tuple[int, bytes | OverlongLine]:
+        line = self._again.popleft() if self._again else next(self._fresh)
+        self.last = line[0]
+        return line
+
+    def put_back(self, lines: Sequence[tuple[int, bytes | OverlongLine]]) -> None:
+        """These come next, in this order."""
+        self._again.extendleft(reversed(lines))
+
+    @property
+    def broken(self) -> BrokenStreamError | None:
+        """The error with which the stream ended early."""
+        return self._splitter.broken
 
 
 def _record(
-    text: str, header: list[str], delimiter: str, decoder: StrictDecoder
+    text: bytes, header: list[str], delimiter: str, decoder: StrictDecoder
 ) -> dict[str, Any] | RecordError:
-    cells = _cells(text, delimiter)
+    try:
+        cells = _cells(text, delimiter)
+    except RecordError as error:
+        return error
     if cells is None or len(cells) != len(header):
         found = "a row that cannot be read" if cells is None else f"{len(cells)} cells"
         return RecordError("wrong_type", None, found=found, wanted=f"{len(header)} cells as in the header")
@@ -88,52 +143,17 @@ def _record(
     return record
 
 
-def _rows(
-    chunks: Iterable[bytes], limit: int
-) -> Iterator[tuple[int, bytes | OverlongLine, RecordError | None]]:
-    """Rows with the number of their first line: lines are joined while a quote is open."""
-    splitter = LineSplitter(chunks, limit)
-    open_lines: list[bytes] = []
-    first = number = 0
-    quotes = size = 0
-    for number, line in splitter:
-        if isinstance(line, OverlongLine):
-            yield from _give_up(first, open_lines)
-            open_lines, quotes, size = [], 0, 0
-            yield number, line, None
-            continue
-        if not open_lines:
-            first = number
-        open_lines.append(line)
-        quotes += line.count(b'"')
-        size += len(line) + 1
-        if quotes % 2 == 0:
-            yield first, b"\n".join(open_lines), None
-            open_lines, quotes, size = [], 0, 0
-        elif size > limit:
-            yield from _give_up(first, open_lines)
-            open_lines, quotes, size = [], 0, 0
-    yield from _give_up(first, open_lines)
-    if splitter.broken:
-        yield number + 1, b"", stream_break(splitter.broken)
-
-
-def _give_up(first: int, lines: list[bytes]) -> Iterator[tuple[int, bytes, RecordError | None]]:
-    """A quote that never closes spoils its own line; those after it are read as rows of their own."""
-    for offset, line in enumerate(lines):
-        error = None
-        if line.count(b'"') % 2:
-            error = RecordError("cut_line", None, found="a quote that never closes", wanted="a whole CSV row")
-        yield first + offset, line, error
-
-
 def _delimiter(header: str) -> str:
     return max(_DELIMITERS, key=header.count)
 
 
-def _cells(text: str, delimiter: str) -> list[str] | None:
+def _cells(row: bytes, delimiter: str) -> list[str] | None:
+    """The cells of a row, None where it is none; raises `RecordError` where it is not UTF-8."""
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        text = str(row, "utf-8")
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    except UnicodeDecodeError as error:
+        raise bad_utf8(error) from None
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
