@@ -4,11 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
+# What test-live runs: all of it, or with LIVE="live and not thorough" the few minutes that CI has.
+LIVE   := live
+
 SHELL       := bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PYTHONPATH := build/links
 
-.PHONY: demo test check lint types layers smoke schemas transcripts bench fuzz links clean
+.PHONY: demo test test-live check lint types layers smoke schemas transcripts bench fuzz links clean
 .DEFAULT_GOAL := check
 
 demo: $(VENV)/run.stamp  ## The full report for the bundled trace
@@ -16,6 +19,10 @@ demo: $(VENV)/run.stamp  ## The full report for the bundled trace
 
 test: $(VENV)/dev.stamp links  ## The tests
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-live: $(VENV)/dev.stamp links  ## The tests against a real vLLM (about 20 minutes; builds its environment once)
+	@tests/live/setup_vllm.sh >/dev/null
+	@$(BIN)/python -m pytest -m "$(LIVE)" tests/live $(ARGS)
 
 check: lint types layers test smoke  ## What CI runs
 

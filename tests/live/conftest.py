@@ -7,6 +7,7 @@ with a reason otherwise.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reason = None
     if not (environment_folder() / "built").is_file():
         reason = f"no vLLM in {environment_folder()}: tests/live/setup_vllm.sh builds it"
-    elif config.getoption("-m") != "live":
+    elif "live" not in config.getoption("-m").split():
         reason = "needs minutes and a real vLLM: make test-live runs it"
     for item in items:
         if folder in item.path.parents:
@@ -63,8 +64,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sources(model: Path) -> SizeSources:
     """What is known beside the server: its model's config."""
-    import json
-
     return SizeSources(model_config=ModelConfig.parse(json.loads((model / "config.json").read_text())))
 
 

@@ -18,9 +18,12 @@ from tests.live import traces
 from tests.live.conftest import API_KEY, QUIET, RealServer
 from tests.live.served_model import BLOCK
 
-UNITS = (16, None, 32, 128)
-
-pytestmark = pytest.mark.parametrize("server", UNITS, indirect=True, ids=["16", "unset", "32", "128"])
+pytestmark = pytest.mark.parametrize(
+    "server",
+    [16, *(pytest.param(unit, marks=pytest.mark.thorough) for unit in (None, 32, 128))],
+    indirect=True,
+    ids=["16", "unset", "32", "128"],
+)
 
 
 def validate(server: RealServer, trace: TokenTrace, **options: object) -> LiveResult:

@@ -28,6 +28,7 @@ def only_line(errors: str) -> str:
     return errors.strip().splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_the_candidates_agree_with_the_prediction(model: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     code, _, errors = run(
@@ -51,6 +52,7 @@ def test_the_candidates_agree_with_the_prediction(model: Path, tmp_path: Path) -
     assert processes_of(environment_folder()) == []
 
 
+@pytest.mark.thorough
 def test_another_template_is_named_by_its_first_token(model: Path, tmp_path: Path) -> None:
     template = (model / "chat_template.jinja").read_text()
     other = tmp_path / "other.jinja"
