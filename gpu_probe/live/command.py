@@ -50,9 +50,9 @@ class ServeLine:
 
     def shown(self, unit: int | None, port: int) -> str:
         """The start as a shell takes it, without secrets."""
-        variables = [("VLLM_SERVER_DEV_MODE", "1"), *self.variables]
         front = [
-            f"{name}={_HIDDEN if _SECRET.search(name) else shlex.quote(value)}" for name, value in variables
+            f"{name}={_HIDDEN if _SECRET.search(name) else shlex.quote(value)}"
+            for name, value in self.environment({}).items()
         ]
         return " ".join([*front, *(shlex.quote(word) for word in _without_secrets(self.start(unit, port)))])
 

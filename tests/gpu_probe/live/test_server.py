@@ -120,7 +120,7 @@ def test_one_that_is_never_ready(tmp_path: Path) -> None:
             await process.wait_until_ready(client, 0.5, lambda text: None)
 
     with (
-        pytest.raises(MissingDependencyError, match="not ready after 0.5 s"),
+        pytest.raises(MissingDependencyError, match=r"not ready after 0\.5 s"),
         started(line("import time; time.sleep(60)"), None, tmp_path / "log") as process,
     ):
         asyncio.run(wait(process))
