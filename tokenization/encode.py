@@ -6,7 +6,9 @@ Rendering runs on this thread; unknown text is encoded in batches on another, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +58,17 @@ class EncodeInfo:
     identities: list[Identity] = field(default_factory=list)
 
 
+@contextmanager
+def _frozen_heap() -> Iterator[None]:
+    """Spare the garbage collector the requests: they stay, and rendering makes it look again and again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_frozen_heap()
 def encode_trace(
     requests: Iterable[Request],
     encoder: PromptEncoder | None,

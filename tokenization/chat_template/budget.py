@@ -35,6 +35,7 @@ MAX_SECONDS = 5.0
 CALL_STEPS = 8
 _MAX_NUMBER = 1 << 20  # widths, indents and counts
 _STEPS_PER_CHECK = 128
+_SIZED = frozenset({dict, list, str, tuple})
 _MAX_BITS = 1 << 14
 _WIDE_FIELD = re.compile(r"[0-9]{7}")
 
@@ -141,7 +142,7 @@ class Budget:
 
     def ticks(self, iterable: Iterable[Any], chars: int) -> Iterable[Any]:
         """`iterable`, charged per iteration of a loop whose body writes `chars` fixed characters."""
-        if type(iterable) in (list, tuple, str, dict):
+        if type(iterable) in _SIZED:
             size = len(iterable)  # type: ignore[arg-type]
             self.step(size, size * chars)
             return iterable

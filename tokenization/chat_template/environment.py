@@ -134,6 +134,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 # Always safe to call; what `Context.call` would do for it, without the search for how.
                 kwargs.pop("_loop_vars", None)
                 kwargs.pop("_block_vars", None)
+                if (
+                    not kwargs
+                    and len(values) == function._argument_count
+                    and not (function.caller or function.catch_kwargs or function.catch_varargs)
+                    and not context.eval_ctx.autoescape
+                ):
+                    return function._func(*values)  # every parameter is given: nothing to fill in
                 return function(context.eval_ctx, *values, **kwargs)
         else:
             if values and hasattr(values[0], "__next__") and getattr(function, "__name__", "") == "join":
