@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 PROBE = "Probe"
 INTERRUPTED = 130
+RUNS_ON_SERVER = 2
+"""There and back again: each candidate's server is started twice."""
 _MAX_REPORT_BYTES = 1 << 30
 
 Subject = Annotated[
@@ -88,7 +90,13 @@ class ProbeChoices:
     ] = None
     runs: Annotated[
         int | None,
-        option("--runs", "N", "Runs per candidate. [1 under the model clock, else 4]", PROBE, min=1),
+        option(
+            "--runs",
+            "N",
+            "Runs per candidate. [1 under the model clock, 2 on a server, else 4]",
+            PROBE,
+            min=1,
+        ),
     ] = None
     slo: Annotated[
         str | None,
@@ -141,7 +149,10 @@ def validate(
         trace, groups = _self_check(groups)
     elif len(trace) == 1 and (stored := _stored_report(trace[0])) is not None:
         trace, groups = _as_stored(stored, trace[0])
-        probe = replace(probe)
+    if probe.serve is not None:
+        from kvtune.cli.live import with_served_model
+
+        groups = replace(groups, model=with_served_model(groups.model, probe.serve))
     found = analyze_traces(
         "validate",
         trace,
@@ -163,8 +174,12 @@ def validate(
             wanted=stored.trace.sha256[:16],
             way_out="analyze it again",
         )
-    validation, interrupted = _execute(found, groups, probe, device, slo, general)
-    publish_report(watch.complete(with_validation(found.report, validation)), output)
+    report, interrupted = found.report, False
+    if device is None:
+        report, validation = _on_server(found, trace, groups, probe, slo, general)
+    else:
+        validation, interrupted = _execute(found, groups, probe, device, slo, general)
+    publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if not validation.agrees or (input.strict and found.loaded.info.rejected):
@@ -302,7 +317,7 @@ def _execute(
     found: Analyzed,
     groups: _Groups,
     probe: ProbeChoices,
-    device: Literal["cpu", "cuda"] | None,
+    device: Literal["cpu", "cuda"],
     slo: dict[str, float],
     general: GeneralOptions,
 ) -> tuple[Validation, bool]:
@@ -312,7 +327,6 @@ def _execute(
 
     units = [flag_of(found.report, unit) for unit in units_to_validate(found.report)]
     with StageProgress(quiet=general.quiet) as progress:
-        if device is None:
         from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 
         result = validate_on_engine(
@@ -331,12 +345,46 @@ def _execute(
                 outputs=groups.replay.outputs,
                 seed=groups.replay.seed,
                 requests=probe.requests,
-                small_pool=groups.self_check,
+                self_check=groups.self_check,
                 check=general.debug,
             ),
             progress,
         )
     return result.validation, result.interrupted
+
+
+def _on_server(
+    found: Analyzed,
+    traces: list[str],
+    groups: _Groups,
+    probe: ProbeChoices,
+    slo: dict[str, float],
+    general: GeneralOptions,
+) -> tuple[Report, Validation]:
+    """The report for the sizes that the server resolved, and the validation."""
+    from kvtune.cli.live import ServerChoices, validate_on_server
+
+    return validate_on_server(
+        found,
+        traces,
+        ServerChoices(
+            serve=probe.serve,
+            endpoint=probe.endpoint,
+            runs=probe.runs or RUNS_ON_SERVER,
+            requests=probe.requests,
+            as_chat=probe.as_chat,
+            slo=slo,
+            ready_timeout_s=probe.ready_timeout,
+            log_dir=probe.log_dir,
+            allow_traffic=probe.allow_traffic,
+        ),
+        groups.model,
+        groups.sizes,
+        groups.engine,
+        groups.replay,
+        groups.input,
+        quiet=general.quiet,
+    )
 
 
 def _model_folder(groups: _Groups) -> Path | None:

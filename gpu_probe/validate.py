@@ -32,7 +32,7 @@ class ProbeOptions:
         runs: of each candidate; None is one under the `model` clock and four under the others.
         exact: equal bits whatever the cache gave; adds a run without cache to compare with.
         requests: run the first so many; None: as many as the budget allows.
-        small_pool: also run one candidate in a pool so small that it evicts (self-check).
+        self_check: also run a candidate in a pool so small that it evicts, and a few requests in one that preempts.
         check: verify the bookkeeping's conservation laws after every step.
     """
 
@@ -47,7 +47,7 @@ class ProbeOptions:
     outputs: Outputs = "none"
     seed: int = 0
     requests: int | None = None
-    small_pool: bool = False
+    self_check: bool = False
     check: bool = False
 
     @property

@@ -6,7 +6,6 @@ trace format and no report.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,7 +126,8 @@ class Probe:
 
     def allocate(self, num_blocks: int) -> CachePools:
         """Pools of `num_blocks`, or the refusal that names the largest that fits."""
-        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
         open_chunk = self.grid.scan_chunk if self.grid else 0
         dtype, state_dtype = self.precision.dtype, self.precision.state_dtype
         page = pool_page_bytes(

@@ -17,6 +17,7 @@ import torch
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import replay
+from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.validation import Validation
 from kvtune.gpu_probe.engine.agreement import Predicted, departures, other_tokens
 from kvtune.gpu_probe.engine.candidates import Candidate, rows
@@ -24,7 +25,7 @@ from kvtune.gpu_probe.engine.checkpoint import load_weights
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, WallClock
 from kvtune.gpu_probe.engine.cost import NOMINAL
 from kvtune.gpu_probe.engine.devices import device_label
-from kvtune.gpu_probe.engine.extras import extra_runs, rate_that_meets
+from kvtune.gpu_probe.engine.extras import Extras, rate_that_meets
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model_config import model_spec
 from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Precision, Probe, with_unit
@@ -41,6 +42,9 @@ BUDGET_FLOP = {"cpu": 3e12, "cuda": 2e17}
 """What all runs together may take where the user states no number of requests."""
 
 LARGEST_BUDGET_TOKENS = {"cpu": 300_000, "cuda": 40_000_000}
+
+FEW = 6
+"""Requests that a self-check decodes side by side."""
 
 STEP_TOKENS = {"cpu": 100, "cuda": 2_000}
 """What a step costs beside its tokens, in tokens, where small operations are what takes time."""
@@ -73,14 +77,9 @@ class Session:
         self.num_in_trace = len(trace)
         self.chosen = _choose(options)
         self.probe = _build(self.chosen, config, options, device)
-        self.workload = make_workload(
-            trace,
-            options.outputs,
-            vocab_size=self.chosen.spec.vocab_size,
-            seed=options.seed,
-            fold_ids=self.chosen.folds_ids,
-            limit=options.requests,
-        )
+        self.workload = self._workload(trace, options.outputs, options.requests)
+        answers: Outputs = "length" if trace.output_tokens is not None else "none"
+        self._few = self._workload(trace, answers, FEW) if options.self_check else self.workload
         if options.arrivals == "trace" and self.workload.inputs.arrival is None:
             raise UnusableInputError(
                 "the trace has requests without a time", field="--arrivals", found="trace"
@@ -104,7 +103,8 @@ class Session:
         if interrupted:
             notes.append("stopped before all runs were done: the figures are of those that were")
         else:
-            for name, extra in extra_runs(self.probe, self.workload, finished, self.options, self._clock):
+            extras = Extras(self.probe, self.workload, self._few, finished, self.options, self._clock)
+            for name, extra in extras.runs():
                 progress(name, 0, 1)
                 found, said = extra()
                 differences += found
@@ -133,6 +133,16 @@ class Session:
             requests=len(self.workload),
             trace_requests=self.num_in_trace,
             notes=tuple(notes),
+        )
+
+    def _workload(self, trace: TokenTrace, outputs: Outputs, limit: int | None) -> Workload:
+        return make_workload(
+            trace,
+            outputs,
+            vocab_size=self.chosen.spec.vocab_size,
+            seed=self.options.seed,
+            fold_ids=self.chosen.folds_ids,
+            limit=limit,
         )
 
     def _predict(self, config: EngineConfig) -> Candidate:

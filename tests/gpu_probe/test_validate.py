@@ -75,7 +75,7 @@ def run(options, trace=None, config=SERVER, units=(None, 16, 32)):
 
 
 def test_every_candidate_agrees_and_a_small_pool_evicts(model):
-    found = run(ProbeOptions(model=model, outputs="length", small_pool=True, check=True))
+    found = run(ProbeOptions(model=model, outputs="length", self_check=True, check=True))
     assert found.agrees, found.differences
     assert [row.unit for row in found.candidates] == [64, 16, 32]
     assert [row.matched_tokens for row in found.candidates] == [
