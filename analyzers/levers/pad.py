@@ -18,9 +18,10 @@ _LIMITS = "not where the head's text is fixed by somebody else, or changes its l
 
 
 def pad(base: Baseline, head: Head, boundary: int) -> Found | None:
-    """Add tokens to the head so that it ends at the next multiple of `boundary`; None where that gains nothing."""
+    """Add tokens to the head so that it ends at the next multiple of `boundary`; None where that gains nothing, or
+    would more than double the head."""
     added = -head.tokens % boundary
-    if not added:
+    if not 0 < added <= head.tokens:
         return None
     filler = np.full(added, FILLER, dtype=np.uint32)
 

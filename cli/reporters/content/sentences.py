@@ -38,9 +38,11 @@ def serve_flags(report: Report) -> tuple[str, ...]:
 
 
 def levers_hint(report: Report) -> str:
-    """Where levers were not tried, that they can be; else empty."""
-    if report.levers or "--levers" in report.command.split():
+    """Where no lever is listed: that none pays, or that none was tried; else empty."""
+    if report.levers:
         return ""
+    if "--levers" in report.command.split():
+        return "Other levers were replayed too; none brings 0.1 % of the prompt tokens."
     return "Other levers (priming, padding, order of the prompt, retention) were not tried: add --levers."
 
 
