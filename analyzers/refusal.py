@@ -69,6 +69,17 @@ def check_config(config: EngineConfig, profile: ReleaseProfile) -> None:
                 "this release exports no states inside a chunk",
                 stage="config",
             )
+        if (
+            group.mode is not None
+            and group.mode not in profile.mamba_modes
+            and not profile.caching_needs_align
+        ):
+            raise EngineRefusal(
+                "ValidationError",
+                "no_such_mamba_mode",
+                f"this release has no Mamba cache mode {group.mode}",
+                stage="config",
+            )
     if not config.enable_prefix_caching or not profile.align_block_within_budget:
         return
     if any(group.kind == "mamba" and group.mode in (None, "align") for group in groups):

@@ -70,17 +70,15 @@ _V0_28 = replace(
     partial_hits_under_dcp=False,
     single_replicated_group="multiplied",
     hybrid_needs_two_specs=True,
-    retention_is_option=False,
     default_retention_interval=None,
     mask_grid="scheduler_block",
     state_release_skips_gaps=False,
     can_disable_block_drop=False,
     exports_states=False,
     junction_checkpoint_option=None,
-    fixed_none_hash=False,
 )
 
-_V0_27 = replace(_V0_28, version="0.27.0", default_mamba_mode="all")
+_V0_27 = replace(_V0_28, version="0.27.0")
 
 _V0_26 = replace(
     _V0_27,

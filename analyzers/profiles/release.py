@@ -64,14 +64,6 @@ class ReleaseProfile:
     mamba_modes: frozenset[MambaMode] = frozenset({"align", "none"})
     """Mamba cache modes that can be asked for; `all` up to 0.31. (`vllm/config/cache.py: MambaCacheMode`)"""
 
-    default_mamba_mode: MambaMode = "align"
-    """Mode of a model that supports every mode, with caching on; `all` up to 0.27. (`vllm/model_executor/models/
-    config.py: MambaModelConfig`)"""
-
-    retention_is_option: bool = True
-    """The retention interval is an option; before 0.29 the variable VLLM_PREFIX_CACHE_RETENTION_INTERVAL.
-    (`vllm/config/cache.py: CacheConfig`)"""
-
     default_retention_interval: int | None = 0
     """0 keeps the replay boundary and junctions only; None (dense) before 0.29. (the same)"""
 
@@ -181,7 +173,3 @@ class ReleaseProfile:
     lora_key_has_path: bool = True
     """A LoRA adapter's path is part of the hash, not only its name. Since 0.31. (`kv_cache_utils:
     _gen_lora_extra_hash_keys`)"""
-
-    fixed_none_hash: bool = True
-    """Hash chains start from a constant, so equal servers have equal keys; random per process before 0.29.
-    (`kv_cache_utils: resolve_none_hash_seed`)"""
