@@ -25,6 +25,7 @@ from kvtune.tokenization.strict_json import StrictDecoder
 
 MAX_LINE_BYTES = 256 << 20
 _LONGEST_NAME = 32
+_A_DATE = 1e8  # seconds: more than three years is no time since a trace's start
 _ENOUGH_LENGTHS = 1000  # records of lengths at a file's beginning; then no prompt will come
 
 _REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
@@ -279,9 +280,12 @@ def _caveats(stats: TraceStats, files: Sequence[Sequence[Request]], notes: dict[
     for name, unit in stats.timestamp_units.items():
         if unit not in (None, "ISO 8601"):
             sentences.append(f"Times in {name} are read as {_UNIT_NAMES[str(unit)]}.")
-    timed = [
-        unit is not None for unit, file in zip(stats.timestamp_units.values(), files, strict=False) if file
-    ]
+    timed = [any(request.arrival is not None for request in file) for file in files if file]
     if any(timed) and not all(timed):
         sentences.append("Some files have no times: the files follow one another in argument order.")
+    starts = [next((one.arrival for one in file if one.arrival is not None), None) for file in files]
+    if len({start < _A_DATE for start in starts if start is not None}) > 1:
+        sentences.append(
+            "Some files have dates and some count from their start: their order is not to be trusted."
+        )
     return sentences

@@ -236,6 +236,15 @@ def test_without_a_common_clock_files_follow_in_argument_order(tmp_path: Path) -
     assert any("argument order" in note for note in result.stats.notes)
 
 
+def test_files_of_different_clocks_merge_with_a_caveat(tmp_path: Path) -> None:
+    first, second = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    first.write_bytes(lines(chat("b", timestamp="2026-01-02T03:04:05Z")))
+    second.write_bytes(lines(chat("a", timestamp=7)))
+    result = read_trace([str(first), str(second)])
+    assert texts(result) == ["a", "b"]
+    assert any("count from their start" in note for note in result.stats.notes)
+
+
 def test_identity() -> None:
     rows = [
         chat("a", cache_salt="s", lora="ad", lora_path="/ad"),
