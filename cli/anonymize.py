@@ -34,13 +34,13 @@ def anonymize(
     force: Force = False,
     general: GeneralOptions,
 ) -> None:
-    """Write a trace with its prefix structure and no content: ids renumbered, names counted, times from zero.
+    """Write a trace with its prefix structure and no content: ids name who had a prefix first, times start at zero.
 
     Answers keep their length only. What was shared before is shared after, to the token.
     """
+    from kvtune.analyzers.anonymous import anonymous_lines
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.traces import Encoding, load_trace
-    from kvtune.tokenization.anonymize import anonymous_lines
 
     claim_files([output, input.rejects], force=force)
     with StageProgress(quiet=general.quiet) as progress:

@@ -1,7 +1,9 @@
-"""A trace's prefix structure without its content: ids renumbered by first appearance, names by count.
+"""A trace's prefix structure without its content: each id replaced by the request that had its prefix first.
 
 Two prompts share exactly as many tokens as before, in the same namespaces, at the same times from the start and in
-the same sessions; what a token said is gone. Answers keep their length only. Knows `TokenTrace`; no file.
+the same sessions. A number depends on who had the whole prefix up to there first and on nothing that a token said, so
+equal tokens further on do not stay equal: there is nothing to count. Answers keep their length only. Knows
+`TokenTrace`; no file.
 """
 
 from __future__ import annotations
@@ -12,19 +14,24 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kvtune.tokenization.trace import Int64, TokenTrace
+from kvtune.analyzers.prefix_tree import KEY_SHIFT, build_prefix_tree
+from kvtune.tokenization.trace import TokenTrace
 
 
 def anonymous_lines(trace: TokenTrace) -> Iterator[bytes]:
     """JSON lines of the format `token-ids`, or `mooncake` for block hashes, without line ends."""
-    present, compact = np.unique(trace.tokens, return_inverse=True)
-    numbers: dict[int, _Renumbering] = {}
+    tree = build_prefix_tree(
+        trace.tokens, trace.offsets, trace.namespace, span=trace.span, lengths=trace.prompt_tokens
+    )
+    first_block = trace.offsets.tolist()
     sessions, servers = _names(trace.sessions, "s"), _names(trace.servers, "v")
     start = float(np.nanmin(trace.arrival)) if not np.isnan(trace.arrival).all() else 0.0
     for index in range(len(trace)):
         space = int(trace.namespace[index])
-        known = numbers.setdefault(space, _Renumbering(len(present)))
-        elements = compact[int(trace.offsets[index]) : int(trace.offsets[index + 1])]
+        path = tree.paths[index]
+        owners = [base >> KEY_SHIFT for base in path.bases]
+        ends = [-(-end // trace.span) for end in path.ends]
+        sizes = np.diff([0, *ends])
         line: dict[str, Any] = {"request_id": f"r{index}"}
         arrival = float(trace.arrival[index])
         if arrival == arrival:
@@ -36,33 +43,16 @@ def anonymous_lines(trace: TokenTrace) -> Iterator[bytes]:
         if space:
             line["cache_salt"] = f"n{space}"
         answer = int(trace.output_tokens[index]) if trace.output_tokens is not None else -1
-        ids = known.of(elements).tolist()
         if trace.span == 1:
             line |= {"output_tokens": answer} if answer >= 0 else {}
-            line["token_ids"] = ids
+            line["token_ids"] = np.repeat(owners, sizes).tolist()
         else:
             line |= {"input_length": int(trace.prompt_tokens[index]), "block_size": trace.span}
             line |= {"output_length": answer} if answer >= 0 else {}
-            line["hash_ids"] = ids
+            # A block's id stands for the whole prefix, so the same one does not come twice in a prompt.
+            starts = np.repeat([first_block[owner] for owner in owners], sizes)
+            line["hash_ids"] = (starts + np.arange(len(starts))).tolist()
         yield msgspec.json.encode(line)
-
-
-class _Renumbering:
-    """New numbers for the elements of one namespace, in the order in which they first appear."""
-
-    def __init__(self, size: int) -> None:
-        self._numbers = np.full(size, -1, dtype=np.int64)
-        self._next = 0
-
-    def of(self, elements: Int64) -> Int64:
-        """The new numbers of a prompt's elements."""
-        fresh = elements[self._numbers[elements] < 0]
-        if len(fresh):
-            found, first = np.unique(fresh, return_index=True)
-            ordered = found[np.argsort(first)]
-            self._numbers[ordered] = np.arange(self._next, self._next + len(ordered))
-            self._next += len(ordered)
-        return self._numbers[elements]
 
 
 def _names(names: Sequence[str | None] | None, letter: str) -> list[str | None] | None:

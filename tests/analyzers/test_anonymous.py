@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvtune.analyzers.anonymous import anonymous_lines
 from kvtune.analyzers.prefix_tree import build_prefix_tree
-from kvtune.tokenization.anonymize import anonymous_lines
 from kvtune.tokenization.trace import TokenTrace
 
 
@@ -26,7 +26,7 @@ def make(prompts: list[list[int]], namespaces: list[int], **known: object) -> To
     )
 
 
-def test_ids_are_renumbered_by_first_appearance_in_each_namespace() -> None:
+def test_an_id_is_the_request_that_had_the_prefix_first() -> None:
     trace = make(
         [[7, 9, 7, 2], [7, 9, 5], [2**32 - 1, 9, 7]],
         [0, 0, 1],
@@ -42,9 +42,9 @@ def test_ids_are_renumbered_by_first_appearance_in_each_namespace() -> None:
             "session": "s0",
             "server": "v0",
             "output_tokens": 5,
-            "token_ids": [0, 1, 0, 2],
+            "token_ids": [0, 0, 0, 0],
         },
-        {"request_id": "r1", "timestamp": 0.5, "server": "v1", "token_ids": [0, 1, 3]},
+        {"request_id": "r1", "timestamp": 0.5, "server": "v1", "token_ids": [0, 0, 1]},
         {
             "request_id": "r2",
             "timestamp": 2.75,
@@ -52,9 +52,14 @@ def test_ids_are_renumbered_by_first_appearance_in_each_namespace() -> None:
             "server": "v0",
             "cache_salt": "n1",
             "output_tokens": 0,
-            "token_ids": [0, 1, 2],
+            "token_ids": [2, 2, 2],
         },
     ]
+
+
+def test_equal_tokens_behind_different_prefixes_do_not_stay_equal() -> None:
+    lines = [json.loads(line) for line in anonymous_lines(make([[1, 5, 5, 5], [2, 5, 5, 5]], [0, 0]))]
+    assert [line["token_ids"] for line in lines] == [[0, 0, 0, 0], [1, 1, 1, 1]]
 
 
 def test_block_hashes_stay_block_hashes() -> None:
