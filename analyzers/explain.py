@@ -19,11 +19,11 @@ from kvtune.analyzers.prefix_tree import KEY_SHIFT
 from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
 from kvtune.analyzers.routing import caches_of
 from kvtune.analyzers.rows import losses_row
-from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.shared import Outputs, SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.story import tell
 from kvtune.analyzers.sweep import replay_input
 from kvtune.analyzers.text_class import TextClass, classify
-from kvtune.tokenization.trace import TokenTrace
+from kvtune.tokenization.trace import TokenTrace, UInt32
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -92,7 +92,9 @@ def explain_request(
         scheduler_block_size=result.sizes.scheduler_block_size,
         shared_tokens=common,
         shared_with=trace.ids[peer] if peer >= 0 else None,
-        divergence=_divergence(trace, request, peer, common, decode, show_text) if peer >= 0 else None,
+        divergence=_divergence(trace, options.outputs, request, peer, common, decode, show_text)
+        if peer >= 0
+        else None,
         group_hits=_group_hits(watched),
         hit_tokens=hit,
         junction=int(result.junction[number]),
@@ -140,13 +142,19 @@ def _group_hits(watched: Watched) -> tuple[GroupHit, ...]:
 
 
 def _divergence(
-    trace: TokenTrace, request: int, peer: int, shared: int, decode: Decode | None, show_text: bool
+    trace: TokenTrace,
+    outputs: Outputs,
+    request: int,
+    peer: int,
+    shared: int,
+    decode: Decode | None,
+    show_text: bool,
 ) -> Divergence:
     part = trace.parts.part_of(request, shared)
     if decode is None or trace.span > 1:
         return Divergence(position=shared, part=part)
-    own_class, own_text = _differing(trace, request, shared, decode)
-    other_class, other_text = _differing(trace, peer, shared, decode)
+    own_class, own_text = _differing(trace.prompt(request), shared, decode)
+    other_class, other_text = _differing(_cached(trace, peer, outputs), shared, decode)
     return Divergence(
         position=shared,
         part=part,
@@ -157,16 +165,22 @@ def _divergence(
     )
 
 
-def _differing(
-    trace: TokenTrace, request: int, shared: int, decode: Decode
-) -> tuple[TextClass | None, str | None]:
-    """Class and text of what follows the shared prefix in one prompt; None where the prompt ends there."""
+def _cached(trace: TokenTrace, request: int, outputs: Outputs) -> UInt32:
+    """What a request leaves in the cache: its prompt, and its recorded answer where answers are kept."""
     prompt = trace.prompt(request)
-    if shared >= len(prompt):
+    if outputs != "recorded" or trace.outputs is None or trace.output_offsets is None:
+        return prompt
+    start, end = int(trace.output_offsets[request]), int(trace.output_offsets[request + 1])
+    return np.concatenate((prompt, trace.outputs[start:end]))
+
+
+def _differing(ids: UInt32, shared: int, decode: Decode) -> tuple[TextClass | None, str | None]:
+    """Class and text of what follows the shared prefix; None where nothing does."""
+    if shared >= len(ids):
         return None, None
-    before = decode(prompt[max(shared - _CONTEXT_TOKENS, 0) : shared].tolist())
-    first = decode(prompt[shared : shared + 1].tolist())
-    after = decode(prompt[shared : shared + _CONTEXT_TOKENS].tolist())
+    before = decode(ids[max(shared - _CONTEXT_TOKENS, 0) : shared].tolist())
+    first = decode(ids[shared : shared + 1].tolist())
+    after = decode(ids[shared : shared + _CONTEXT_TOKENS].tolist())
     return classify(before + after, len(before), len(before) + len(first)), after
 
 

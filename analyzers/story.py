@@ -20,7 +20,10 @@ def _sharing(found: Explanation) -> str:
     if where.own_class is None and where.other_class is None:
         classes = ""
     else:
-        own, other = where.own_class or "the end of the prompt", where.other_class or "the end of the prompt"
+        own, other = (
+            where.own_class or "the end of the prompt",
+            where.other_class or "the end of what was cached",
+        )
         classes = f" ({own} here, {other} there)" if own != other else f" ({own} in both)"
     return (
         f"It shares {found.shared_tokens:,} of its {found.prompt_tokens:,} tokens with {found.shared_with}, the latest "
