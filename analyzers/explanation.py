@@ -6,7 +6,7 @@ the prompt's start.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from kvtune.analyzers.layout import Kind
 from kvtune.analyzers.report import Losses
 from kvtune.analyzers.text_class import TextClass
 
-SCHEMA = "kvtune.explain/1"
+SCHEMA: Final = "kvtune.explain/1"
 
 Fate = Literal[
     "no_sharing",
