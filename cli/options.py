@@ -106,6 +106,15 @@ class ModelOptions:
         Literal["auto", "string", "openai"],
         option("--chat-template-content-format", None, "How the template takes message content.", MODEL),
     ] = "auto"
+    trust_request_chat_template: Annotated[
+        bool,
+        option(
+            "--trust-request-chat-template",
+            "",
+            "Render chat templates that requests bring, as the engine does with the flag of this name.",
+            MODEL,
+        ),
+    ] = False
     check_tokenizer: Annotated[
         int | None,
         option("--check-tokenizer", "N", "Encode N requests a second time as whole texts.", MODEL, min=0),

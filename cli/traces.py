@@ -124,6 +124,7 @@ def _open_encoder(
         content_format=model.chat_template_content_format,
         version=encoding.version,
         workers=options.workers,
+        trusts_requests=model.trust_request_chat_template,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 _MAX_CHARS = 1 << 25
+_MAX_KEPT = 1 << 16
 
 
 class JsonMemo:
@@ -23,6 +24,8 @@ class JsonMemo:
 
     def keep(self, value: Any) -> None:
         """Remember dumps of this very object from now on."""
+        if len(self._kept) >= _MAX_KEPT:
+            self._forget()
         self._kept[id(value)] = value
 
     def get(self, value: Any, options: Hashable) -> str | None:
@@ -35,13 +38,16 @@ class JsonMemo:
             return
         self._chars += len(text)
         if self._chars > _MAX_CHARS:
-            self._texts.clear()
-            self._latest.clear()
-            self._kept.clear()
-            self._chars = 0
+            self._forget()
             return
         self._texts[(id(value), options)] = text
         self._latest[id(value)] = text
+
+    def _forget(self) -> None:
+        self._texts.clear()
+        self._latest.clear()
+        self._kept.clear()
+        self._chars = 0
 
     def texts_of(self, values: list[Any]) -> list[str]:
         """A known dump of each value that has one, in the values' order."""

@@ -45,7 +45,7 @@ _KNOWN_FIELDS = frozenset(
     {*_TEXT_FIELD, *_TEXT_FIELD.values(), *_MODALITY}
     | {"type", "uuid", "detail", "file", "file_id", "closed", "data", "name", "prompt_embeds"}
 )
-_ARGUMENTS_KEPT = 1 << 14
+_MAX_ARGUMENTS_CHARS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class MessageReader:
         self._keep = keep
         self._placeholders = dict(placeholders or {})
         self._arguments: dict[str, dict[str, Any]] = {}
+        self._chars = 0
 
     def read(self, messages: Sequence[Message], content_format: ContentFormat) -> Conversation:
         """The conversation of one request.
@@ -193,8 +194,10 @@ class MessageReader:
                     ) from error
                 value = {}
             known = value if isinstance(value, dict) else {}
-            if len(self._arguments) >= _ARGUMENTS_KEPT:
+            self._chars += len(arguments)
+            if self._chars > _MAX_ARGUMENTS_CHARS:
                 self._arguments.clear()
+                self._chars = len(arguments)
             self._arguments[arguments] = known
         self._keep(known)
         return known

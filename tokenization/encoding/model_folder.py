@@ -67,6 +67,7 @@ class ModelFolder:
     special_tokens: names such as "bos_token" -> text, as templates see them; `additional_special_tokens` is a
         list.
     add_bos_token, add_eos_token: the flags of `tokenizer_config.json`, None where it has none.
+    added_tokens: `added_tokens_decoder` of `tokenizer_config.json`: id -> token.
     media_token_ids: modality -> id of the placeholder token, where `config.json` says.
     vocabulary: `tokenizer.json`, or a file of ranks.
     """
@@ -76,6 +77,7 @@ class ModelFolder:
     special_tokens: Mapping[str, Any]
     add_bos_token: bool | None
     add_eos_token: bool | None
+    added_tokens: Mapping[str, Any]
     media_token_ids: Mapping[str, int]
     vocabulary: Path | None
 
@@ -102,6 +104,7 @@ def read_model_folder(path: Path) -> ModelFolder:
         special_tokens=_special_tokens(special),
         add_bos_token=flags[0] if isinstance(flags[0], bool) else None,
         add_eos_token=flags[1] if isinstance(flags[1], bool) else None,
+        added_tokens=added if isinstance(added := config.get("added_tokens_decoder"), dict) else {},
         media_token_ids=_media_token_ids(read_json_object(path / "config.json")),
         vocabulary=_vocabulary_file(path),
     )

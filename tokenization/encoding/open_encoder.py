@@ -99,6 +99,8 @@ def _hugging_face(path: Path, folder: ModelFolder | None, workers: int | None) -
         path,
         add_bos_token=(folder.add_bos_token if folder else None, special.get("bos_token")),
         add_eos_token=(folder.add_eos_token if folder else None, special.get("eos_token")),
+        # A tokenizer given in place of the model's brings its own.
+        added_tokens=folder.added_tokens if folder and path == folder.vocabulary else None,
         workers=workers,
     )
 

@@ -17,6 +17,11 @@ import numpy as np
 from kvtune.tokenization.request import Message
 from kvtune.tokenization.trace import PARTS, Int64
 
+_TAIL_CHARS = 24
+_MAX_TRIES = 32
+_MAX_MISSES = 64
+"""Texts that may be missing in a prompt before the search is given up: each costs a pass over it."""
+
 _CODE = {part: code for code, part in enumerate(PARTS)}
 TEMPLATE = _CODE["template"]
 USER = _CODE["user"]
@@ -48,14 +53,17 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
     """
     found: list[Span] = []
     limit = len(text)
+    misses = 0
     for message in reversed(messages):
         code = _ROLE.get(message["role"], TEMPLATE)
         for needle in _texts_from_the_end(message):
-            start = text.rfind(needle, 0, limit)
+            start = _find_back(text, needle, limit)
             if start >= 0:
                 found.append(Span(start, start + len(needle), code))
                 limit = start
-        if limit <= floor:
+            else:
+                misses += 1
+        if limit <= floor or misses > _MAX_MISSES:
             break
     if tool_texts and limit > floor:
         start = text.find(tool_texts[0])
@@ -64,6 +72,25 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
             found.append(Span(start, end + len(tool_texts[-1]), _TOOLS))
     found.sort()
     return found
+
+
+def _find_back(text: str, needle: str, limit: int) -> int:
+    """Where `needle` stands last before `limit`, -1 where it is not found.
+
+    Searching backwards for long texts can take quadratic time; a short end of it is looked for instead, at a
+    few places.
+    """
+    tail = needle[-_TAIL_CHARS:]
+    stop = limit
+    for _ in range(_MAX_TRIES):
+        at = text.rfind(tail, 0, stop)
+        start = at + len(tail) - len(needle)
+        if at < 0 or start < 0:
+            return -1
+        if text.startswith(needle, start):
+            return start
+        stop = at + len(tail) - 1
+    return -1
 
 
 def _texts_from_the_end(message: Message) -> Iterator[str]:

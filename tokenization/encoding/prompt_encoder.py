@@ -34,7 +34,7 @@ class CannotEncodeError(UnusableInputError):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A rendered chat: its text, the conversation as the template saw it, and the tools' dumps in order."""
+    """A rendered chat: its text, and the conversation and the tools as the template saw them."""
 
     text: str
     conversation: Conversation
@@ -177,7 +177,7 @@ class PromptEncoder:
             text = template.render(
                 conversation.messages,
                 tools=tools.tools if tools else None,
-                documents=request.documents,
+                documents=request.documents or variables.get("documents"),
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 variables=variables,

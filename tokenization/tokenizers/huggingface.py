@@ -18,7 +18,7 @@ import numpy as np
 
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.tokenizers.line_cuts import PATTERNS
-from kvtune.tokenization.tokenizers.vocabulary import CutRules, overlapping
+from kvtune.tokenization.tokenizers.vocabulary import CutRules, claimable
 from kvtune.tokenization.trace import Int64, UInt32
 
 _SAFE_NORMALIZERS = frozenset(
@@ -42,11 +42,14 @@ class HuggingFaceVocabulary:
         *,
         add_bos_token: tuple[bool | None, str | None] = (None, None),
         add_eos_token: tuple[bool | None, str | None] = (None, None),
+        added_tokens: Mapping[str, Any] | None = None,
         workers: int | None = None,
     ) -> None:
         """Load `path`.
 
         Args:
+            added_tokens: `added_tokens_decoder` of `tokenizer_config.json`; tokens of it that the file lacks are
+                added in the order of their ids, as the engine's tokenizer does.
             add_bos_token, add_eos_token: the flag of the same name in `tokenizer_config.json`, which overrules
                 the file's post-processor, and the token's text.
             workers: threads for encoding; the library reads the number when it first encodes in parallel.
@@ -70,6 +73,7 @@ class HuggingFaceVocabulary:
             ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        _add_missing(tokenizer, added_tokens or {})
         self._tokenizer = tokenizer
         self.source = str(path)
         added = tokenizer.get_added_tokens_decoder()
@@ -141,6 +145,18 @@ class HuggingFaceVocabulary:
         return sides[0], sides[1]
 
 
+def _add_missing(tokenizer: Any, added_tokens: Mapping[str, Any]) -> None:
+    from tokenizers import AddedToken
+
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    numbered = [(int(number), token) for number, token in added_tokens.items() if number.isdecimal()]
+    for _, token in sorted(numbered, key=lambda pair: pair[0]):
+        content = token.get("content") if isinstance(token, dict) else None
+        if isinstance(content, str) and content and content not in known:
+            tokenizer.add_tokens([AddedToken(content, **{name: bool(token.get(name)) for name in flags})])
+
+
 def cut_rules(
     added: Mapping[int, Any], normalizer: Mapping[str, Any] | None, pre_tokenizer: Mapping[str, Any] | None
 ) -> CutRules:
@@ -159,13 +175,13 @@ def cut_rules(
             return CutRules(why_whole=f"pre-tokenizer {part['type']}" + (" with a prefix" if prefix else ""))
     if any(token.single_word for token in added.values()):
         return CutRules(why_whole="a special token that must stand alone as a word")
-    contents = [token.content for token in added.values()]
+    claimed = claimable([token.content for token in added.values() if token.content])
     tokens = {
         token.content: number
         for number, token in added.items()
         if token.content
         and not (token.normalized or token.lstrip or token.rstrip)
-        and not overlapping(token.content, contents)
+        and token.content not in claimed
     }
     if not tokens:
         return CutRules(why_whole="no special token that stands for itself in every surrounding")

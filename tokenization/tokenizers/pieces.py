@@ -29,7 +29,7 @@ BATCH_CHARS = 1 << 18
 MEMORY_BYTES = 1 << 28
 """Text and ids that are remembered before everything is forgotten."""
 
-_SEPARATOR_TRIES = 64  # texts looked at before giving up on special tokens
+_SEPARATOR_TRIES = 16  # texts looked at before giving up on special tokens
 _NOTHING = np.zeros(0, dtype=np.uint32)
 
 
@@ -151,7 +151,7 @@ class PieceEncoder:
             known = self._lines
             part.lines = [known.get(line) or self._new_line(line) for line in lines]
         self._parts[text] = part
-        self._remembered += len(text)
+        self._remembered += len(text) * (2 if part.lines else 1)  # ids of lines are held twice
         return part
 
     def _new_line(self, text: str) -> Piece:

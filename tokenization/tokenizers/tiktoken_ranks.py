@@ -19,7 +19,7 @@ import numpy as np
 
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.tokenizers.line_cuts import CL100K_TIKTOKEN, O200K, PATTERNS
-from kvtune.tokenization.tokenizers.vocabulary import CutRules, overlapping
+from kvtune.tokenization.tokenizers.vocabulary import CutRules, claimable
 from kvtune.tokenization.trace import Int64, UInt32
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class TiktokenVocabulary:
         self.size = encoding.n_vocab
         specials = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
         self.special_tokens = specials
-        tokens = {t: n for t, n in sorted(specials.items()) if not overlapping(t, list(specials))}
+        claimed = claimable(specials)
+        tokens = {token: number for token, number in sorted(specials.items()) if token not in claimed}
         self.cuts = CutRules(
             tokens=tokens,
             lines=encoding._pat_str in PATTERNS and not any("\n" in token for token in specials),

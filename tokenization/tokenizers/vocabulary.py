@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -56,17 +56,26 @@ class Vocabulary(Protocol):
         """The text of ids, special tokens included; cut characters become U+FFFD, unknown ids nothing."""
 
 
-def overlapping(token: str, others: Sequence[str]) -> bool:
-    """Whether some other special token could claim a part of `token`'s characters in a text.
+def claimable(tokens: Collection[str]) -> set[str]:
+    """The special tokens of which another could claim a part of the characters, wherever they stand in a text.
 
-    Matching is leftmost, then longest. An other token does so when it contains this one, or when its end is
-    this one's beginning. The tokens that this one begins earlier than lose to it and do not matter.
+    Matching is leftmost, then longest. Another token takes characters of this one when it contains it, or when
+    its end is this one's beginning. Tokens that this one begins earlier than lose to it and do not matter.
     """
-    for other in others:
-        if other == token:
-            continue
-        if token in other:
-            return True
-        if any(other.endswith(token[:size]) for size in range(1, min(len(token), len(other)))):
-            return True
-    return False
+    known = set(tokens)
+    sizes = sorted({len(token) for token in known})
+    by_beginning: dict[str, list[str]] = {}
+    for token in known:
+        for size in range(1, len(token)):
+            by_beginning.setdefault(token[:size], []).append(token)
+    claimed: set[str] = set()
+    for token in known:
+        for start in range(len(token)):
+            if start:
+                claimed.update(other for other in by_beginning.get(token[start:], ()) if other != token)
+            for size in sizes:
+                if size >= len(token) or start + size > len(token):
+                    break
+                if token[start : start + size] in known:
+                    claimed.add(token[start : start + size])
+    return claimed

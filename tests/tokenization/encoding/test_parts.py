@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,22 @@ def test_texts_that_the_template_drops_are_nobody_s() -> None:
     messages = [{"role": "user", "content": "gone"}, {"role": "user", "content": "here"}]
     spans = spans_from("<u>here</u>", messages, (), 0)
     assert [(span.start, span.end, PARTS[span.code]) for span in spans] == [(3, 7, "user")]
+
+
+def test_a_text_that_repeats_itself_is_found_where_it_stands_last() -> None:
+    messages = [{"role": "user", "content": "ab" * 40}]
+    assert [tuple(span)[:2] for span in spans_from("ab" * 41 + "|" + "ab" * 40, messages, (), 0)] == [
+        (83, 163)
+    ]
+
+
+def test_hostile_texts_take_linear_time() -> None:
+    """Searching backwards for this text in that one compares half a million times half a million letters."""
+    text = "a" * 1_000_000
+    messages = [{"role": "user", "content": "b" + "a" * 500_000}] * 3
+    start = time.process_time()
+    assert spans_from(text, messages, (), 0) == []
+    assert time.process_time() - start < 5
 
 
 def test_only_what_is_new_is_looked_for() -> None:

@@ -43,6 +43,11 @@ def test_the_request_s_wishes_reach_the_template(tmp_path: Path) -> None:
     assert encoder.render(chat("hi")).text == "True None  <|end|>"
 
 
+def test_documents_may_come_with_the_kwargs(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, "{{ documents }}")
+    assert encoder.render(chat("hi", chat_template_kwargs={"documents": [1]})).text == "[1]"
+
+
 def test_kwargs_cannot_smuggle_a_template(tmp_path: Path) -> None:
     with pytest.raises(UnusableInputError, match="chat_template_kwargs"):
         encoder_of(tmp_path).render(chat("hi", chat_template_kwargs={"chat_template": "x"}))

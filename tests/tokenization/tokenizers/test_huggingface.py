@@ -120,6 +120,23 @@ class TestAffixes:
         assert vocabulary.encode_with_affixes(["hello"])[0].tolist()[0] == 300
 
 
+class TestAddedTokens:
+    """Tokens that only `tokenizer_config.json` knows are added behind, in the order of their ids."""
+
+    def test_missing_ones_are_added_and_others_left(self, saved: Save) -> None:
+        config = {
+            "304": {"content": "<b>", "special": True, "normalized": False},
+            "303": {"content": "<a>", "special": True, "normalized": False},
+            "301": {"content": "<|end|>", "special": True, "normalized": False},
+            "x": {"content": "<ignored>"},
+            "305": "no token",
+        }
+        vocabulary = HuggingFaceVocabulary(saved(build(CL100K)), added_tokens=config)
+        assert vocabulary.encode(["<a><b><|end|>"])[0].tolist() == [303, 304, 301]
+        assert vocabulary.size == 305
+        assert {"<a>", "<b>"} <= set(vocabulary.cuts.tokens)
+
+
 class TestTokenEnds:
     @pytest.mark.parametrize("text", ["hello world", "café\n\n北京 <|end|> it's", ""])
     def test_ends_are_bytes_of_the_text_and_the_last_is_its_length(self, saved: Save, text: str) -> None:
