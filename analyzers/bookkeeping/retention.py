@@ -43,8 +43,10 @@ def keeps_state(
         return True
     if interval and (interval <= block_size or (block + 1) % (interval // block_size) == 0):
         return True
-    end = block + 1
-    return any(boundary // grid * grid // block_size == end for boundary in boundaries)
+    for boundary in boundaries:
+        if (boundary - boundary % grid) // block_size == block + 1:
+            return True
+    return False
 
 
 class WindowMask:

@@ -14,10 +14,17 @@ TRACES = ("miniswe", "bfcl", "tau-airline", "arena-judge")
 
 
 def load_structure(name: str) -> tuple[ReplayInput, np.ndarray]:
-    """The replay's input with one output token each, and how much each prompt shares (at most its length - 1)."""
+    """The replay's input, and how much each prompt shares (at most its length - 1).
+
+    One output token each, but for a `-recorded` structure: there paths go on with the answers, which have arrivals.
+    """
     with np.load(DATA / "prefix-structure" / f"{name}.npz") as file:
-        lengths, shared, peers = (file[key].tolist() for key in ("prompt_tokens", "shared", "shared_with"))
+        arrays = {key: file[key] for key in file.files}
+    prompts = arrays["prompt_tokens"].astype(np.int64)
+    outputs = arrays.get("output_tokens", np.zeros(len(prompts))).astype(np.int64)
     paths: list[PrefixPath] = []
+    lengths = (prompts + outputs).tolist()
+    shared, peers = arrays["shared"].tolist(), arrays["shared_with"].tolist()
     for index, (length, share, peer) in enumerate(zip(lengths, shared, peers, strict=True)):
         ends, bases = [], []
         if share:
@@ -27,6 +34,6 @@ def load_structure(name: str) -> tuple[ReplayInput, np.ndarray]:
         if length > share:
             ends, bases = [*ends, length], [*bases, index << KEY_SHIFT]
         paths.append(PrefixPath(ends, bases))
-    prompts = np.array(lengths, dtype=np.int64)
-    inputs = ReplayInput(paths, prompts, np.ones(len(paths), dtype=np.int64))
-    return inputs, np.minimum(np.array(shared, dtype=np.int64), prompts - 1)
+    arrival = arrays["arrival"].astype(np.float64) if "arrival" in arrays else None
+    inputs = ReplayInput(paths, prompts, np.maximum(outputs, 1), arrival)
+    return inputs, np.minimum(arrays["shared"].astype(np.int64), prompts - 1)
