@@ -1,0 +1,394 @@
+"""The bundled engine on the CPU: each figure against a denominator of the same run.
+
+    python benchmarks/engine.py [--rounds 9] [--only NAME,...] [--json FILE]
+
+One thread, process CPU time, sides interleaved, medians of the per-round ratios. `transformers` is needed for the
+figure against it (skipped, and said so, where it is not installed).
+
+    prefill       paged, 512 tokens at a time / dense and windowed, whole           tokens per second, >= 0.90
+    prefill_long  the same at 8,192 tokens                                          >= 0.95
+    transformers  paged prefill / the transformers library's forward, equal config  >= 1.0
+    decode        eight sequences at 2,000 tokens in one step / one by one          time, <= 0.6
+    exact         --exact / fast, prefill <= 1.3 and decode <= 2.0                  time
+    host          scheduling and metadata / the whole step, 64 sequences at 8,192   <= 0.05
+    hashing       the engine's chain / a bare loop of the same digests              <= 1.3
+    cost          held-out error of the fitted step-cost model                      stated
+    greedy        requests whose most likely tokens differ from no cache            0
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import pickle
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from kvtune.analyzers.bookkeeping.scheduler import make_scheduler
+from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
+from kvtune.analyzers.prefix_tree import KEY_SHIFT, PrefixPath
+from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.replay import replay
+from kvtune.gpu_probe.engine.calibrate import Harness, calibrate
+from kvtune.gpu_probe.engine.clocks import ModelClock
+from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.grid import ExactGrid
+from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
+from kvtune.gpu_probe.engine.model_config import model_spec
+from kvtune.gpu_probe.engine.ops.fast import FastOps
+from kvtune.gpu_probe.engine.probe import Probe, with_unit
+from kvtune.gpu_probe.engine.spec import Attention, Block, GatedDeltaNet, Mamba2, Mlp, ModelSpec
+from kvtune.gpu_probe.engine.stand_in import BUNDLED
+from kvtune.gpu_probe.engine.step import Segment, build_step
+from kvtune.gpu_probe.engine.weights import synthetic_weights
+from kvtune.gpu_probe.engine.workload import make_workload
+from kvtune.tokenization.trace import TokenTrace
+
+WINDOW = 256
+GROUPS = (
+    KVCacheGroup("mamba", 1024, mode="align"),
+    KVCacheGroup("sliding_window", 1024, window=WINDOW),
+    KVCacheGroup("full", 1024),
+)
+CONFIG = EngineConfig(groups=GROUPS)
+
+
+def four_layers(width: int = 256, vocab: int = 4096) -> ModelSpec:
+    """A gated delta net, a window of 256, a Mamba-2 and a full attention layer."""
+    attention = Attention(4, 2, 64, 0.125, rotary_dim=64)
+    mixers = (
+        GatedDeltaNet(4, 4, 64, 64, 4),
+        replace(attention, window=WINDOW),
+        Mamba2(8, 64, 64, 1, 4),
+        attention,
+    )
+    blocks = []
+    for layer, mixer in enumerate(mixers):
+        blocks.append(Block(f"layers.{layer}.mixer", layer, mixer))
+        blocks.append(Block(f"layers.{layer}.feed_forward", layer, Mlp(2 * width)))
+    return ModelSpec("benchmark", width, vocab, tuple(blocks))
+
+
+def make_probe(
+    spec: ModelSpec, config: EngineConfig = CONFIG, grid: ExactGrid | None = None, ops=None
+) -> Probe:
+    weights = synthetic_weights(spec, 0, torch.float32, torch.float32)
+    return Probe(spec, config, weights, grid=grid, ops=ops)
+
+
+class DenseOps(FastOps):
+    """The same model over contiguous keys and values: no page is written or gathered."""
+
+    def attention(self, step, group, spec, query, key, value, cache):  # noqa: ARG002
+        share = spec.num_heads // spec.num_kv_heads
+        queries = query.unflatten(1, (spec.num_kv_heads, share)).permute(1, 2, 0, 3)
+        keys, values = (part.transpose(0, 1)[:, None] for part in (key, value))
+        out = torch.empty_like(query)
+        for first in range(0, len(query), 256):
+            last = min(first + 256, len(query))
+            low = 0 if spec.window is None else max(first - spec.window + 1, 0)
+
+            def mask(first=first, last=last, low=low):
+                at, seen = torch.arange(first, last)[:, None], torch.arange(low, last)[None]
+                hidden = seen > at
+                if spec.window is not None:
+                    hidden = hidden | (seen <= at - spec.window)
+                return torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+
+            shape = (spec.num_kv_heads, share, last - low, spec.head_dim)
+            result = scaled_dot_product_attention(
+                queries[:, :, first:last],
+                keys[:, :, low:last].expand(shape),
+                values[:, :, low:last].expand(shape),
+                attn_mask=step.plan(("dense", spec.window, first), mask),
+                scale=spec.scale,
+            )
+            out[first:last] = result.permute(2, 0, 1, 3).flatten(1, 2)
+        return out
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def interleaved(
+    rounds: int, one: Callable[[], object], other: Callable[[], object]
+) -> tuple[float, float, float]:
+    """Median seconds of both sides and the median of the per-round ratios one / other."""
+    one(), other()
+    pairs = []
+    for number in range(rounds):
+        sides = (
+            [cpu_seconds(one), cpu_seconds(other)]
+            if number % 2 == 0
+            else [cpu_seconds(other), cpu_seconds(one)][::-1]
+        )
+        pairs.append(tuple(sides))
+    ones, others = zip(*pairs, strict=True)
+    ratio = statistics.median(a / b for a, b in pairs)
+    return statistics.median(ones), statistics.median(others), ratio
+
+
+def chunked(harness: Harness, ids: np.ndarray, size: int = 512) -> Callable[[], None]:
+    tables = harness.tables(len(ids))
+
+    def work() -> None:
+        for start in range(0, len(ids), size):
+            harness.run([Segment(ids[start : start + size], start, tables)])
+
+    return work
+
+
+def whole(harness: Harness, ids: np.ndarray) -> Callable[[], object]:
+    tables = harness.tables(len(ids))
+    return lambda: harness.run([Segment(ids, 0, tables)])
+
+
+def prefill(rounds: int, length: int = 2048) -> dict[str, float]:
+    ids = np.random.default_rng(0).integers(0, 4096, length)
+    spec = four_layers()
+    paged, dense = make_probe(spec), make_probe(spec, ops=DenseOps())
+    ours, theirs, ratio = interleaved(
+        rounds, whole(Harness(dense, 64), ids), chunked(Harness(paged, 64), ids)
+    )
+    return {"ratio": ratio, "dense_tok_s": length / ours, "paged_tok_s": length / theirs}
+
+
+def prefill_long(rounds: int) -> dict[str, float]:
+    return prefill(rounds, 8192)
+
+
+def against_transformers(rounds: int) -> dict[str, float] | str:
+    try:
+        import transformers
+    except ImportError:
+        return "not run: transformers is not installed"
+    fields = {
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "linear_num_key_heads": 4,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+        "vocab_size": 4096,
+    }
+    config = transformers.AutoConfig.for_model("qwen3_5_text", **fields)
+    peer = transformers.AutoModelForCausalLM.from_config(config).eval()
+    spec = model_spec({"model_type": "qwen3_5_text", **fields})
+    harness = Harness(make_probe(spec, replace(CONFIG, groups=(GROUPS[0], GROUPS[2]))), 64)
+    ids = np.random.default_rng(0).integers(0, 4096, 2048)
+
+    @torch.inference_mode()
+    def forward() -> object:
+        return peer(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
+
+    theirs, ours, ratio = interleaved(rounds, forward, chunked(harness, ids))
+    return {"ratio": ratio, "transformers_tok_s": 2048 / theirs, "paged_tok_s": 2048 / ours}
+
+
+def decode(rounds: int) -> dict[str, float]:
+    harness = Harness(make_probe(four_layers()), 200)
+    batch = harness.batch([(2000, 1)] * 8)
+
+    def together() -> None:
+        for _ in range(4):
+            harness.run(batch)
+
+    def one_by_one() -> None:
+        for _ in range(4):
+            for segment in batch:
+                harness.run([segment])
+
+    ours, loops, ratio = interleaved(rounds, together, one_by_one)
+    return {"ratio": ratio, "step_ms": 250 * ours, "loop_ms": 250 * loops}
+
+
+def exact(rounds: int) -> dict[str, float]:
+    ids = np.random.default_rng(0).integers(0, 4096, 2048)
+    spec = four_layers()
+    sides = [Harness(make_probe(spec, grid=grid), 200) for grid in (ExactGrid(), None)]
+    _, _, prefill_ratio = interleaved(rounds, *(chunked(side, ids) for side in sides))
+    steps = [(side, side.batch([(2000, 1)] * 8)) for side in sides]
+    _, _, decode_ratio = interleaved(
+        rounds, *(lambda side=side, batch=batch: [side.run(batch) for _ in range(4)] for side, batch in steps)
+    )
+    return {"prefill": prefill_ratio, "decode": decode_ratio}
+
+
+def host(rounds: int, sequences: int = 64, context: int = 8192) -> dict[str, float]:
+    """Decode steps of 64 sequences in a pool of their own; prefills are scheduled and not computed."""
+    groups = (KVCacheGroup("mamba", 1024, count=3, mode="align"), KVCacheGroup("full", 1024))
+    config = EngineConfig(groups=groups, match_unit=32)
+    scheduler = make_scheduler(config, profile_for(config.version).profile)
+    for index in range(sequences):
+        path = PrefixPath([context + 1000], [index << KEY_SHIFT])
+        scheduler.add_request(Sequence(index, path, context - 8 * index, 900))
+    while any(sequence.is_prefill_chunk for sequence in scheduler.running) or scheduler.waiting:
+        scheduler.update(scheduler.schedule())
+    probe = make_probe(BUNDLED, config)
+    pools = probe.allocate(scheduler.coordinator.pool.num_used_ids + 200)
+    pools.fill(0.01)
+    ids = np.zeros(1, dtype=np.int64)
+    shares, host_ms = [], []
+    for _ in range(rounds + 1):
+        start = time.process_time()
+        plan = scheduler.schedule()
+        segments = [
+            Segment(ids, chunk.start, tuple(map(np.array, scheduler.tables(chunk.sequence))))
+            for chunk in plan.chunks
+        ]
+        step, _ = build_step(segments, probe.layers)
+        planned = time.process_time()
+        probe.model.forward(step, pools)
+        computed = time.process_time()
+        scheduler.update(plan)
+        taken = time.process_time() - computed + planned - start
+        host_ms.append(1000 * taken)
+        shares.append(taken / (taken + computed - planned))
+    return {"share": statistics.median(shares[1:]), "host_ms": statistics.median(host_ms[1:])}
+
+
+def hashing(rounds: int, unit: int = 32, length: int = 8000) -> dict[str, float]:
+    ids = np.random.default_rng(0).integers(0, 100_000, length)
+
+    def chain() -> None:
+        for _ in range(20):
+            HashChain(unit).extend(ids, length)
+
+    def bare() -> None:
+        for _ in range(20):
+            parent, values = FIRST_PARENT, ids.tolist()
+            for begin in range(0, length - unit + 1, unit):
+                piece = (parent, tuple(values[begin : begin + unit]), None)
+                parent = hashlib.sha256(pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)).digest()
+
+    ours, theirs, ratio = interleaved(rounds, chain, bare)
+    return {"ratio": ratio, "prompt_ms": 50 * ours, "bare_ms": 50 * theirs}
+
+
+def cost(rounds: int) -> dict[str, float]:
+    found = calibrate(
+        make_probe(four_layers(128, 1024)), repeats=max(3, rounds // 3), clock=time.process_time
+    )
+    model = found.cost
+    predicted = sum(model.seconds(shape) for shape in found.shapes)
+    return {
+        "held_out_mean": model.mean_error,
+        "held_out_p90": model.p90_error,
+        "total_error": predicted / sum(found.seconds) - 1,
+        "step_cost_tokens": model.step_cost_tokens or float("nan"),
+        "extrapolates": float(model.extrapolates),
+    }
+
+
+def conversations(count: int, turns: int, vocab: int) -> TokenTrace:
+    rng = np.random.default_rng(0)
+    system = rng.integers(0, vocab, 200)
+    history = [np.concatenate([system, rng.integers(0, vocab, rng.integers(10, 60))]) for _ in range(count)]
+    prompts, outputs, arrival, now = [], [], [], 0.0
+    for _ in range(turns):
+        for index in range(count):
+            answer = rng.integers(0, vocab, int(rng.integers(1, 10)))
+            prompts.append(history[index])
+            outputs.append(answer)
+            history[index] = np.concatenate(
+                [history[index], answer, rng.integers(0, vocab, rng.integers(10, 60))]
+            )
+            now += rng.exponential(0.004)
+            arrival.append(now)
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in prompts])])
+    output_offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in outputs])])
+    return TokenTrace(
+        tokens=np.concatenate(prompts).astype(np.uint32),
+        offsets=offsets,
+        prompt_tokens=np.diff(offsets),
+        arrival=np.array(arrival),
+        namespace=np.zeros(len(prompts), np.int32),
+        ids=[str(index) for index in range(len(prompts))],
+        outputs=np.concatenate(outputs).astype(np.uint32),
+        output_offsets=output_offsets,
+        output_tokens=np.diff(output_offsets),
+    )
+
+
+def greedy(rounds: int) -> dict[str, float]:  # noqa: ARG001
+    """200 requests, five units and an unset one, a pool that evicts and preempts, float32."""
+    config = EngineConfig(
+        groups=(KVCacheGroup("mamba", 128, count=2, mode="align"), KVCacheGroup("full", 128)),
+        max_num_batched_tokens=256,
+    )
+    workload = make_workload(conversations(40, 5, 1024), "recorded", vocab_size=1024, seed=0)
+    probe = make_probe(replace(BUNDLED, blocks=BUNDLED.blocks[2:]), config)
+
+    def run(config: EngineConfig, arrivals: str):
+        return probe.run(config, workload, ModelClock(NOMINAL.seconds), arrivals=arrivals)
+
+    want = run(replace(config, enable_prefix_caching=False), "sequential").greedy
+    found = {"requests": len(workload), "differing": 0, "counts_differing": 0, "evicted": 0, "preemptions": 0}
+    for unit in (None, 64, 32, 16, 8):
+        for blocks, arrivals in ((60, "sequential"), (24, "trace")):
+            tried = replace(with_unit(config, unit), num_blocks=blocks)
+            record = run(tried, arrivals)
+            found["differing"] += sum(one != two for one, two in zip(record.greedy, want, strict=True))
+            found["evicted"] += int(record.evicted_blocks.sum())
+            found["preemptions"] += int(record.preemptions.sum())
+            if arrivals == "sequential":
+                predicted = replay(tried, workload.inputs)
+                found["counts_differing"] += int((predicted.hit_tokens != record.hit_tokens).sum())
+    return found
+
+
+FIGURES: dict[str, Callable[[int], dict[str, float] | str]] = {
+    "prefill": prefill,
+    "prefill_long": prefill_long,
+    "transformers": against_transformers,
+    "decode": decode,
+    "exact": exact,
+    "host": host,
+    "hashing": hashing,
+    "cost": cost,
+    "greedy": greedy,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default=",".join(FIGURES))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    results = {}
+    for name in arguments.only.split(","):
+        results[name] = found = FIGURES[name](arguments.rounds)
+        values = (
+            found
+            if isinstance(found, str)
+            else "  ".join(f"{key} {value:.4g}" for key, value in found.items())
+        )
+        print(f"{name:>13}  {values}", flush=True)
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"torch": torch.__version__, "figures": results}, indent=2) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
