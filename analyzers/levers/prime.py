@@ -9,15 +9,26 @@ where a bounded pool evicts, the head is sent again and again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from kvtune.analyzers.levers.edits import Insertion, insert_requests
 from kvtune.analyzers.levers.heads import Head
 from kvtune.analyzers.levers.trial import Baseline, Found, Gain, try_change, with_setting
 from kvtune.analyzers.report import Lever
-from kvtune.tokenization.trace import UInt32
+from kvtune.tokenization.trace import Int64, UInt32
 
 _NEAR_THE_END = (0.9, 0.97)
-_EVERY = (64, 256, 1024)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The head sent `sent` times, under another unit or (None) the one in force."""
+
+    gain: Gain
+    unit: int | None
+    sent: int
 
 
 def prime_prompt(base: Baseline, head: Head) -> UInt32:
@@ -33,16 +44,16 @@ def prime(base: Baseline, head: Head, units: Sequence[int] = ()) -> Found | None
         units: other match units that the server would take, to be tried with it.
     """
     prompt = prime_prompt(base, head)
-    best: tuple[Gain, int | None, int | None] | None = None
+    best: _Trial | None = None
     for unit in (None, *_units_near_the_end(head.tokens, base.grid, units)):
-        for every in _cadences(base, head):
-            gain = _sent(base, head, prompt, unit, every)
-            if gain.tokens > (0 if best is None else best[0].tokens):
-                best = gain, unit, every
+        once = _send(base, prompt, unit, head.members[:1])
+        again = _after_evictions(head, once)
+        for trial in (once, *([_send(base, prompt, unit, again)] if len(again) > 1 else [])):
+            if trial.gain.tokens > (0 if best is None else best.gain.tokens):
+                best = trial
     if best is None:
         return None
-    gain, unit, every = best
-    return Found(_lever(base, head, gain, unit, every, len(prompt)), gain, ((head.owner, prompt),))
+    return Found(_lever(base, head, best, len(prompt)), best.gain, ((head.owner, prompt),))
 
 
 def _units_near_the_end(tokens: int, grid: int, units: Sequence[int]) -> Iterator[int]:
@@ -60,30 +71,35 @@ def _units_near_the_end(tokens: int, grid: int, units: Sequence[int]) -> Iterato
             yield max(near)
 
 
-def _cadences(base: Baseline, head: Head) -> Iterator[int | None]:
-    """Once; and, where blocks are evicted, before every so many requests that share the head."""
-    yield None
-    if int(base.result.evicted_blocks.sum()):
-        yield from (every for every in _EVERY if every < len(head.members))
+def _after_evictions(head: Head, once: _Trial) -> Int64:
+    """Requests before which the head is gone again although the one that had it before still met it; and the first."""
+    after = once.gain.after
+    assert after is not None
+    if not int(after.result.evicted_blocks.sum()):
+        return head.members[:1]
+    reach = head.tokens // after.grid * after.grid
+    met = after.result.hit_tokens[once.gain.original[head.members]] >= reach
+    return head.members[np.concatenate(([True], met[:-1] & ~met[1:]))]
 
 
-def _sent(base: Baseline, head: Head, prompt: UInt32, unit: int | None, every: int | None) -> Gain:
-    at = head.members[:1] if every is None else head.members[::every]
-    changed = insert_requests(base.trace, [Insertion(int(request), prompt) for request in at])
-    return try_change(
+def _send(base: Baseline, prompt: UInt32, unit: int | None, before: Int64) -> _Trial:
+    changed = insert_requests(base.trace, [Insertion(int(request), prompt) for request in before])
+    gain = try_change(
         base,
         trace=changed.trace,
         config=base.config if unit is None else with_setting(base.config, match_unit=unit),
         original=changed.original,
         replica=None if base.replica is None else base.replica[changed.source],
     )
+    return _Trial(gain, unit, len(before))
 
 
-def _lever(base: Baseline, head: Head, gain: Gain, unit: int | None, every: int | None, size: int) -> Lever:
-    often = "once" if every is None else f"once in {every:,} requests"
+def _lever(base: Baseline, head: Head, trial: _Trial, size: int) -> Lever:
+    gain, unit = trial.gain, trial.unit
+    often = "once" if trial.sent == 1 else f"{trial.sent:,} times, each time that it was evicted,"
     with_unit = "" if unit is None else f" with --prefix-match-unit {unit}"
     grid = unit or base.grid
-    paid = size if every is None else size * -(-len(head.members) // every)
+    paid = size * trial.sent
     return Lever(
         kind="prime",
         title=f"Prime the common head of {head.tokens:,} tokens{with_unit}",

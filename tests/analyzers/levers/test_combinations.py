@@ -1,0 +1,128 @@
+"""Levers on top of one another, primes again and again, dtypes and answers: by hand, in blocks of 8 and 16 tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kvtune.analyzers.layout import EngineConfig, parse_groups
+from kvtune.analyzers.levers import LeverInputs, OtherServing, advise_families, find_levers
+from kvtune.analyzers.levers.heads import find_heads
+from kvtune.analyzers.levers.outputs import output_reuse
+from kvtune.analyzers.levers.prime import prime
+from kvtune.analyzers.levers.server import other_blocks
+from kvtune.analyzers.levers.spans import common_prefix, meet_again
+from kvtune.analyzers.levers.trial import Baseline, measure
+from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.report import Family
+from kvtune.analyzers.sweep import no_progress
+from kvtune.tokenization.trace import TokenTrace
+from tests.analyzers.traces import trace_of
+
+
+def base_of(trace: TokenTrace, groups: str, **config: object) -> Baseline:
+    engine = replace(EngineConfig(parse_groups(groups)), **config)  # type: ignore[arg-type]
+    sessions = np.arange(len(trace), dtype=np.int32)
+    return measure(trace, engine, AnalyzeOptions(step_cost_tokens=0), replica=None, sessions=sessions)
+
+
+def own(request: int, size: int) -> list[int]:
+    """Ids that no other request has."""
+    return list(range(10_000 * (request + 1), 10_000 * (request + 1) + size))
+
+
+def test_a_span_is_moved_and_then_the_head_is_primed() -> None:
+    # 8 tokens of head, a span of 4, 100 in common, 20 of its own. Nothing is reused: states are kept at 128, the last
+    # block, and at 131 // 2 * 2. Moved, 108 are common, and nobody leaves a state there but the third, at 104, where
+    # it met the second's block: with one prime of 109 all eight reuse 108.
+    prompts = [[*range(8), *own(r, 4), *range(100, 200), *own(10 + r, 20)] for r in range(8)]
+    base = base_of(trace_of(prompts), "mamba:8,full:8", match_unit=2)
+    assert base.result.hit_tokens.tolist() == [0] * 2 + [8] * 6
+    found = {one.lever.kind: one for one in find_levers(base, base.trace, no_progress)}
+    moved, together = found["reorder"], found["combination"]
+    assert together.lever.gain_tokens == 8 * 108 - 109 - 6 * 8
+    assert moved.lever.gain_tokens < together.lever.gain_tokens
+    assert "not added up" in together.lever.evidence
+    assert int(together.gain.per_request.sum()) == together.lever.gain_tokens + 109
+
+
+def test_a_bounded_pool_is_primed_again_after_each_eviction() -> None:
+    # Five bursts of four prompts with a head of 64 in common, and between them strangers that fill the pool of 60
+    # blocks. The first two of each burst compute the head (the second leaves the state for the rest); sent on its own
+    # before each burst (65 tokens) it serves all four.
+    prompts = []
+    for burst in range(5):
+        prompts += [[*range(64), *own(100 * burst + r, 40)] for r in range(4)]
+        prompts += [own(100 * burst + 50 + r, 104) for r in range(10)]
+    base = base_of(trace_of(prompts), "mamba:16,full:16", match_unit=2, num_blocks=60)
+    assert base.result.hit_tokens.reshape(5, 14)[:, :4].tolist() == [[0, 0, 64, 64]] * 5
+    (head,) = find_heads(base.shared.paths, base.result.hit_tokens, base.shared.shared)
+    found = prime(base, head)
+    assert found is not None
+    assert found.lever.gain_tokens == 5 * (2 * 64 - 65)
+    assert "5 times" in found.lever.what
+    assert len(found.prompts) == 1
+
+
+def test_a_dtype_is_worth_its_block() -> None:
+    # Prompts share 20 tokens: none with blocks of 32, 16 with blocks of 16, for seven of eight.
+    base = base_of(trace_of([[*range(20), *own(r, 30)] for r in range(8)]), "full:32")
+    assert base.result.hit_tokens.sum() == 0
+    other = replace(base.config, groups=parse_groups("full:16"))
+    (found,) = other_blocks(
+        base, [OtherServing("KV cache dtype", "--kv-cache-dtype bfloat16", other, "memory")]
+    )
+    assert found.lever.gain_tokens >= 7 * 16
+    assert found.lever.flags is not None
+    assert found.lever.flags[0] == "--kv-cache-dtype bfloat16"
+    assert "blocks of 16 tokens instead of 32" in found.lever.what
+
+
+def test_answers_that_the_next_turn_repeats() -> None:
+    # A prompt of 33 and an answer of 32, whose last token is never computed: the next turn reuses 64 instead of 32.
+    prompt, answer = own(0, 33), own(1, 32)
+    trace = trace_of([prompt, [*prompt, *answer, *own(2, 16)]], [answer, []])
+    base = base_of(trace, "full:16")
+    assert base.result.hit_tokens.tolist() == [0, 32]
+    found = output_reuse(base)
+    assert found is not None
+    assert found.lever.gain_tokens == 64 - 32
+    assert not found.lever.advice
+    assert output_reuse(replace(base, options=replace(base.options, outputs="recorded"))) is None
+
+
+def test_each_family_has_its_best_lever() -> None:
+    # Four requests of `a` have 40 tokens in common behind a span; `b` shares nothing.
+    first = [[*range(20), *own(r, 2), *range(100, 200), *own(r + 10, 9)] for r in range(5)]
+    second = [own(50 + r, 60) for r in range(5)]
+    trace = trace_of([*first, *second], families=["a"] * 5 + ["b"] * 5)
+    base = base_of(trace, "full:16")
+    levers = find_levers(base, trace, no_progress)
+    rows = [
+        Family(name=name, requests=5, prompt_tokens=500, shared_tokens=0, typical_end=0, verdict="reused")
+        for name in "ab"
+    ]
+    told, silent = advise_families(rows, trace, levers)
+    # 20 tokens are reused in blocks of 16 by four requests; moved, 120 are, 112 in blocks.
+    assert told.advice == (
+        f"best lever: move the varying text to the end of the prompt (+{4 * (112 - 16)} tokens here)",
+    )
+    assert silent.advice == ()
+
+
+def test_defaults_keep_no_primes() -> None:
+    LeverInputs().keep_primes([(0, np.zeros(1, dtype=np.uint32))])
+
+
+def test_where_texts_meet_again() -> None:
+    common = np.arange(100, 150, dtype=np.uint32)
+    one = np.concatenate((np.array([1, 2, 3], dtype=np.uint32), common))
+    other = np.concatenate((np.array([9], dtype=np.uint32), common, np.array([5], dtype=np.uint32)))
+    meeting = meet_again(one, other)
+    assert meeting is not None
+    assert (meeting.first, meeting.second, meeting.run) == (3, 1, 50)
+    assert meet_again(one[:34], other) is None  # 31 equal tokens are no meeting
+    assert meet_again(one[:3], other) is None
+    assert common_prefix(common, np.concatenate((common, one))) == 50
+    assert common_prefix(one, other) == 0
