@@ -123,6 +123,9 @@ def validate_on_server(
         api_key=os.environ.get(KEY_VARIABLE),
         allow_traffic=choices.allow_traffic,
     )
+    serve_line = parse_serve_line(choices.serve) if choices.serve is not None else None
+    if serve_line is not None and serve_line.unit is None:
+        serve_line = replace(serve_line, unit=flags.prefix_match_unit)  # in force today, by --match-unit
     line = _StatusLine(quiet=quiet)
     listener = Listener(
         note=line.note,
@@ -130,8 +133,8 @@ def validate_on_server(
         progress=lambda name, done, total: line.show(f"unit {name}: {done:,} of {total:,} requests"),
     )
     try:
-        if choices.serve is not None:
-            result = validate_by_serving(subject, parse_serve_line(choices.serve), choose, options, listener)
+        if serve_line is not None:
+            result = validate_by_serving(subject, serve_line, choose, options, listener)
         else:
             result = validate_endpoint(subject, choices.endpoint or "", choose, options, listener)
     finally:

@@ -1,4 +1,4 @@
-"""HTTP to one vLLM server: pages, JSON calls, and streamed completions with the time of each event.
+"""HTTP to one vLLM server: pages, JSON calls, and streamed completions.
 
 GETs and connections that were never made are tried again; a request that may have reached the engine never is, since
 it may have changed the cache. Knows the wire; not what the answers mean. Needs aiohttp (extra `live`).
@@ -10,18 +10,16 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 import msgspec
-import numpy as np
 from yarl import URL
 
+from kvtune.gpu_probe.live.answer import Answer, kind_of_error, take_event
 from kvtune.gpu_probe.live.event_stream import EventSplitter
 from kvtune.tokenization.errors import KvtuneError, MissingDependencyError, UnusableInputError
-from kvtune.tokenization.trace import UInt32
 
 KEY_VARIABLE = "KVTUNE_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
@@ -38,63 +36,6 @@ class RefusedRequestError(Exception):
     """The server refused one request (400, 413, 422) and goes on. `str` says of which kind, never with its words."""
 
 
-@dataclass
-class Answer:
-    """One streamed completion. Times are `time.perf_counter` seconds.
-
-    Attributes:
-        sent: when the request was handed to the socket. events: when each event with output arrived.
-        finished: the end of the stream.
-        prompt_tokens, completion_tokens, cached_tokens: the server's own count; `cached_tokens` None where not said.
-        prompt_ids: uint32 ids that the server made of the prompt, where it was asked to return them.
-    """
-
-    sent: float
-    events: list[float] = field(default_factory=list)
-    finished: float = 0.0
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    prompt_ids: UInt32 | None = None
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[Any] | None = None
-
-
-class _Choice(msgspec.Struct):
-    text: str | None = None
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-    prompt_token_ids: list[int] | None = None
-
-    @property
-    def has_output(self) -> bool:
-        delta = self.delta or _Delta()
-        said = self.text or delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls
-        return bool(said or self.finish_reason)
-
-
-class _Event(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    prompt_token_ids: list[int] | None = None
-    error: Any = None
-
-
 class LiveClient:
     """A session with one server; use as an async context manager.
 
@@ -109,7 +50,6 @@ class LiveClient:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._read_timeout_s = read_timeout_s
         self._session: aiohttp.ClientSession | None = None
-        self._decoder = msgspec.json.Decoder(_Event)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -193,36 +133,10 @@ class LiveClient:
                 if data == b"[DONE]":
                     ended = True
                     break
-                self._take(data, now, answer, path)
+                take_event(data, now, answer, where=str(self._url(path)))
             answer.finished = time.perf_counter()
         if not ended:
             raise aiohttp.ClientPayloadError("the stream ended early")
-
-    def _take(self, data: bytes, now: float, answer: Answer, path: str) -> None:
-        try:
-            event = self._decoder.decode(data)
-        except msgspec.DecodeError as error:
-            raise MissingDependencyError(
-                f"the answer is no completion: {error}", where=str(self._url(path)), wanted="a vLLM server"
-            ) from None
-        if event.error is not None:
-            raise MissingDependencyError(
-                "the server gave an error inside a stream",
-                where=str(self._url(path)),
-                found=_kind_of_error({"error": event.error}),
-            )
-        if any(choice.has_output for choice in event.choices):
-            answer.events.append(now)
-        ids = event.prompt_token_ids or next(
-            (choice.prompt_token_ids for choice in event.choices if choice.prompt_token_ids), None
-        )
-        if ids is not None:
-            answer.prompt_ids = np.array(ids, dtype=np.int64).astype(np.uint32)
-        if event.usage is not None:
-            answer.prompt_tokens = event.usage.prompt_tokens
-            answer.completion_tokens = event.usage.completion_tokens
-            details = event.usage.prompt_tokens_details
-            answer.cached_tokens = details.cached_tokens if details else None
 
     async def _idempotent(
         self, method: str, path: str, query: dict[str, str], body: bytes | None = None
@@ -253,7 +167,7 @@ class LiveClient:
             )
         if response.status in (400, 413, 422):
             document = _json_or_none(await response.content.read(_ERROR_BYTES))
-            return RefusedRequestError(f"HTTP {response.status}: {_kind_of_error(document)}")
+            return RefusedRequestError(f"HTTP {response.status}: {kind_of_error(document)}")
         if response.status == 404:
             return MissingDependencyError(
                 "the server has no such path (HTTP 404)",
@@ -326,15 +240,6 @@ def _broken(path: str, answer: Answer, error: BaseException) -> KvtuneError:
         found=found,
         way_out="the run is void, since nobody knows what this request left in the cache",
     )
-
-
-def _kind_of_error(document: object) -> str:
-    """An error document's type and parameter. Its message is never shown, since it may quote the request."""
-    inner = document.get("error", document) if isinstance(document, dict) else None
-    if not isinstance(inner, dict):
-        return "no reason given"
-    named = [str(inner[key])[:60] for key in ("type", "param") if inner.get(key)]
-    return ", ".join(named) or "no reason given"
 
 
 def _json_or_none(data: bytes) -> object:

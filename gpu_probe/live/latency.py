@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvtune.analyzers.validation import Percentiles
-from kvtune.gpu_probe.live.client import Answer
+from kvtune.gpu_probe.live.answer import Answer
 
 
 @dataclass(frozen=True)

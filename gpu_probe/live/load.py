@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvtune.gpu_probe.live.client import Answer, LiveClient, RefusedRequestError
+from kvtune.gpu_probe.live.answer import Answer
+from kvtune.gpu_probe.live.client import LiveClient, RefusedRequestError
 from kvtune.gpu_probe.live.counters import Expected
 from kvtune.gpu_probe.live.requests import Bodies
 from kvtune.tokenization.errors import MissingDependencyError

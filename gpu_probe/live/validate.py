@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.validation import ValidatedCandidate, Validation
+from kvtune.analyzers.validation import Validation
+from kvtune.gpu_probe.live.candidates import candidate_rows
 from kvtune.gpu_probe.live.client import LiveClient
 from kvtune.gpu_probe.live.command import ServeLine
 from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
-from kvtune.gpu_probe.live.latency import goodput, latency_of, percentiles
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.server import started
-from kvtune.gpu_probe.live.verdict import effective_unit, palindromic, sentence
+from kvtune.gpu_probe.live.verdict import palindromic, sentence
 from kvtune.tokenization.errors import MissingDependencyError
 
 ChooseUnits = Callable[[EngineConfig], Sequence[int | None]]
@@ -166,7 +166,7 @@ def _result(
         order=" ".join(_named(unit) for unit in order),
         runs=options.runs,
         slo=dict(options.slo) or None,
-        candidates=tuple(_candidate(group, options) for group in by_unit.values()),
+        candidates=candidate_rows(list(by_unit.values()), options.slo),
         agrees=agrees,
         differences=tuple(differences),
         requests=runs[0].comparison.requests,
@@ -189,28 +189,6 @@ def _differences(run: Measured, name: str) -> list[str]:
             f"unit {name}: {len(run.run.refused):,} requests were refused, the first in place {index + 1} ({why})"
         )
     return found
-
-
-def _candidate(runs: Sequence[Measured], options: LiveOptions) -> ValidatedCandidate:
-    """Token counts are of one run (the first), latencies of all of them."""
-    first = runs[0]
-    latencies = [
-        latency for run in runs for answer in run.run.answers if answer and (latency := latency_of(answer))
-    ]
-    matched = int(first.hits.sum())
-    return ValidatedCandidate(
-        unit=effective_unit(first.config),
-        matched_tokens=matched,
-        recomputed_tokens=int(first.trace.prompt_tokens.sum()) - matched,
-        copied_tokens=None,
-        ttft_s=percentiles(latency.ttft for latency in latencies),
-        itl_s=percentiles(gap for latency in latencies for gap in latency.itl),
-        tpot_s=percentiles(latency.tpot for latency in latencies),
-        e2e_s=percentiles(latency.e2e for latency in latencies),
-        preemptions=first.counters.preemptions,
-        predicted_tokens=int(first.prediction.hits.sum()),
-        goodput_rps=goodput(latencies, options.slo, sum(run.run.wall_s for run in runs)),
-    )
 
 
 def _verdict(version: str, runs: Sequence[Measured], agrees: bool) -> str:

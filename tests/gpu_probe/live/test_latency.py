@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvtune.gpu_probe.live.client import Answer
+from kvtune.gpu_probe.live.answer import Answer
 from kvtune.gpu_probe.live.latency import goodput, latency_of, percentiles
 
 # Sent at 10, then five tokens in three events (2, 1 and 2 tokens), stream closed at 11.5.
