@@ -49,10 +49,7 @@ def main() -> None:
     parser.add_argument("--refuse-unit", type=int)
     given = parser.parse_args()
     unit = given.prefix_match_unit
-    print(
-        "INFO 11-30 07:10:12 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'",
-        flush=True,
-    )
+    log("INFO 11-30 07:10:12 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'")
     if unit is not None and unit == given.refuse_unit:
         sys.exit(f"ValueError: Invalid prefix_match_unit={unit}; block sizes must be divisible by it.")
     log("INFO 11-30 07:10:25 [kv_cache_utils.py:853] kv cache group sizes (64, 64, 64, 64)")
