@@ -70,7 +70,7 @@ class PieceEncoder:
     Attributes:
         separator, separator_ids: the special token between parts and its id, uint32[1]; None and empty before
             the first text that holds one.
-        pending_chars: characters waiting for `submit`. distinct_pieces: pieces encoded so far.
+        pending_chars: characters waiting for `submit`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -84,7 +84,6 @@ class PieceEncoder:
         self._tries = _SEPARATOR_TRIES
         self.pending_chars = 0
         self.separator: str | None = None
-        self.distinct_pieces = 0
         self.separator_ids = _NOTHING
 
     def cut(self, text: str) -> list[Piece]:
@@ -164,7 +163,6 @@ class PieceEncoder:
     def _enqueue(self, piece: Piece) -> None:
         self._pending.append(piece)
         self.pending_chars += len(piece.text)
-        self.distinct_pieces += 1
 
 
 def _refuse_surrogates(text: str) -> None:
