@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from kvtune.gpu_probe.live.load import Run, send_by_time, send_in_turn
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.prediction import Prediction, Predictor, without
 from kvtune.gpu_probe.live.requests import Bodies, ChatBodies, Sampling, TokenBodies
-from kvtune.gpu_probe.live.verdict import Comparison, broken_law, compare, effective_unit
+from kvtune.gpu_probe.live.verdict import Comparison, compare, effective_unit
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.trace import Int64, TokenTrace, UInt32
 
@@ -125,9 +125,9 @@ class Measurement:
         prediction = predictor.predict(facts.config)
         hits = run.cached_tokens()[kept]
         problems = list(_problems(facts, probe, run, counters))
-        comparison = compare(predictor, facts.config, prediction, hits)
-        if self._options.arrivals == "trace" and not comparison.exact:
-            comparison = _by_law_only(comparison, predictor.trace, prediction, hits)
+        comparison = compare(
+            predictor, facts.config, prediction, hits, timing_decides=self._options.arrivals == "trace"
+        )
         return Measured(
             predictor.trace,
             facts,
@@ -207,16 +207,6 @@ def _problems(facts: ServerFacts, probe: Probe, run: Run, counters: Counters) ->
             "measured too"
         )
     return found + list(broken_identities(counters, run.expected(), facts.release))
-
-
-def _by_law_only(
-    comparison: Comparison, trace: TokenTrace, prediction: Prediction, hits: Int64
-) -> Comparison:
-    """In open loop hits depend on what had finished when: only impossible ones speak against the server."""
-    if broken_law(trace, prediction, hits) is not None:
-        return comparison
-    rule = "no hit is impossible; which ones happen depends on the server's speed"
-    return replace(comparison, rule=rule, tolerated=True)
 
 
 async def _settled(client: LiveClient, facts: ServerFacts, before: Counters, expected: Expected) -> Counters:

@@ -12,7 +12,7 @@ pytest.importorskip("aiohttp")
 
 from kvtune.analyzers.layout import parse_groups
 from kvtune.analyzers.sizing.sources import SizeSources
-from kvtune.gpu_probe.live import isolation
+from kvtune.gpu_probe.live import isolation, load
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.prediction import trace_of
 from kvtune.gpu_probe.live.validate import LiveResult, validate_endpoint
@@ -265,7 +265,10 @@ class TestVerdict:
     def test_a_difference_that_nothing_explains(self) -> None:
         said = self.differences(Script(wrong_at={6: 16}))
         assert "the first that did not is 3 (260 tokens: predicted 176, measured 16)" in said
-        assert "no single other setting explains it: 1 requests hit less than predicted, 0 more" in said
+        assert (
+            "no single other setting explains it: 1 requests hit less than predicted, 0 more, all of them multiples"
+            in said
+        )
 
 
 class TestAsChat:
@@ -325,13 +328,25 @@ class TestOpenLoop:
             result = validate(server, timed, arrivals="trace")
         run = result.runs[0].run
         sent = [answer.sent for answer in run.answers if answer]
-        assert np.all(np.diff(sent) > 0.05)
+        assert np.all(np.array(sent) - sent[0] >= timed.arrival - 0.02)  # late on a busy machine, early never
         assert run.wall_s >= 0.5
 
-    def test_late_requests_make_a_run_void(self) -> None:
+    def test_hits_that_timing_explains_are_tolerated_and_impossible_ones_are_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(load, "LATE_S", 60.0)
+        timed = replace(trace(), arrival=np.arange(6) * 0.05)
+        with running(Script(wrong_at={6: 16})) as server:
+            result = validate(server, timed, arrivals="trace")
+        assert result.validation.agrees
+        assert "5 of 6 requests hit exactly what was predicted, and no hit is impossible" in result.verdict
+        with running(Script(wrong_at={6: 15})) as server:
+            assert not validate(server, timed, arrivals="trace").validation.agrees
+
+    def test_late_requests_make_a_run_void(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(load, "LATE_S", -1.0)
         timed = replace(trace(), arrival=np.zeros(6))
-        with running(Script()) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kvtune.gpu_probe.live.load.LATE_S", -1.0)
+        with running(Script()) as server:
             result = validate(server, timed, arrivals="trace")
         assert not result.validation.agrees
         assert any(
