@@ -15,6 +15,7 @@ from kvtune.analyzers.sweep import Progress, replay_caches
 from kvtune.tokenization.trace import Int32
 
 MOST_RUNGS = 12
+_SHOWN_UNITS = 6
 
 
 def blocks_of_one_request(config: EngineConfig, block_sizes: Sequence[int], tokens: int) -> int:
@@ -34,20 +35,30 @@ def ladder(smallest: int, largest: int) -> list[int]:
     return sizes[::-1]
 
 
+def rungs_of(
+    pools: Sequence[int], units: Sequence[int], replayed: Sequence[int]
+) -> list[tuple[int, list[int]]]:
+    """Which units to replay at each pool size: `units` at all, and an even choice of all `replayed` ones at three."""
+    ordered = sorted(replayed)
+    step = max((len(ordered) - 1) / (_SHOWN_UNITS - 1), 1)
+    even = {ordered[round(step * index)] for index in range(min(_SHOWN_UNITS, len(ordered)))}
+    full = {len(pools) // 4, len(pools) // 2, 3 * len(pools) // 4}
+    return [(pool, sorted({*units, *(even if index in full else ())})) for index, pool in enumerate(pools)]
+
+
 def capacity_curve(
     config: EngineConfig,
     inputs: ReplayInput,
-    units: Sequence[int],
+    rungs: Sequence[tuple[int, Sequence[int]]],
     *,
     replica: Int32 | None,
-    pools: Sequence[int],
     default_unit: int,
     progress: Progress,
 ) -> tuple[CapacityPoint, ...]:
-    """Replay each unit at each pool size; pool sizes count the null block, as the engine's option does."""
+    """Replay units at pool sizes; pool sizes count the null block, as the engine's option does."""
     points = []
-    for index, num_blocks in enumerate(pools):
-        progress("pool sizes", index, len(pools))
+    for index, (num_blocks, units) in enumerate(rungs):
+        progress("pool sizes", index, len(rungs))
         for unit in units:
             match_unit = None if unit == default_unit else unit
             result = replay_caches(
@@ -61,5 +72,5 @@ def capacity_curve(
                     evicted_blocks=int(result.evicted_blocks.sum()),
                 )
             )
-    progress("pool sizes", len(pools), len(pools))
+    progress("pool sizes", len(rungs), len(rungs))
     return tuple(points)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from kvtune.analyzers.advice import recommendation
-from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, ladder
+from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, ladder, rungs_of
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
@@ -304,7 +304,8 @@ def _measured(found: Analysis, created: str) -> Measured:
 
 
 def _capacity(found: Analysis, inputs: ReplayInput, progress: Progress) -> tuple[CapacityPoint, ...]:
-    """The unit in force and the recommended one, over pools from the smallest that works to one that never evicts."""
+    """The unit in force and the recommended one, over pools from the smallest that works to one that never evicts;
+    at three of them other units as well."""
     results = (found.result_on(found.setting.current_unit), found.result_on(found.choice.unit))
     largest = max(int(result.new_blocks.sum()) for result in results) + 1
     longest = int((inputs.prompt_tokens + inputs.output_tokens).max())
@@ -313,9 +314,8 @@ def _capacity(found: Analysis, inputs: ReplayInput, progress: Progress) -> tuple
     return capacity_curve(
         found.config,
         inputs,
-        units,
+        rungs_of(ladder(smallest, largest), units, list(found.sweep.results)),
         replica=found.replica,
-        pools=ladder(smallest, largest),
         default_unit=found.sweep.default_unit,
         progress=progress,
     )

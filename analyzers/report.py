@@ -147,10 +147,14 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartCount(msgspec.Struct, frozen=True):
-    """How many requests' shared prefixes end in a part of the prompt, and the tokens that they share."""
+    """How many requests' shared prefixes end in a part of the prompt, and the tokens that they share.
+
+    `counts`: these requests by the bins of `shared.histogram`; empty where there are none.
+    """
 
     requests: int = 0
     tokens: int = 0
+    counts: tuple[int, ...] = ()
 
 
 class EndsIn(msgspec.Struct, frozen=True, kw_only=True):

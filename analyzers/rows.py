@@ -127,7 +127,7 @@ def shared_info(trace: TokenTrace, shared: Int64, modulo: int, bin_width: int | 
         tokens=int(shared.sum()),
         histogram=Histogram(modulo=ends.modulo, bin_width=ends.bin_width, counts=ends.counts),
         just_missed=ends.just_missed,
-        ends_in=count_ends_by_part(trace, shared),
+        ends_in=count_ends_by_part(trace, shared, modulo, bin_width),
     )
 
 

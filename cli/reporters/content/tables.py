@@ -201,11 +201,21 @@ def families_table(report: Report) -> Table:
     )
 
 
+def capacity_units(report: Report) -> list[int]:
+    """Units that were replayed at every pool size, coarsest first."""
+    seen = {(point.num_blocks, point.unit) for point in report.capacity}
+    pools = {pool for pool, _ in seen}
+    return sorted(
+        (unit for unit in {unit for _, unit in seen} if all((pool, unit) in seen for pool in pools)),
+        reverse=True,
+    )
+
+
 def capacity_table(report: Report) -> Table:
     """Hits and evictions against the pool's size, a pair of columns per unit."""
     points = {(point.num_blocks, point.unit): point for point in report.capacity}
     pools = sorted({pool for pool, _ in points})
-    units = sorted({unit for _, unit in points}, reverse=True)
+    units = capacity_units(report)
     columns = [Column("blocks")]
     for unit in units:
         columns += [Column(f"hits at {unit:,}"), Column("evicted", keep=1)]

@@ -24,9 +24,9 @@ LEFT, RIGHT = 64, 16
 PLOT = WIDTH - LEFT - RIGHT
 
 
-def histogram_chart(histogram: Histogram, unit: int, label: str) -> Markup:
+def histogram_chart(histogram: Histogram, unit: int, label: str, height: int = 240) -> Markup:
     """Bars of ends modulo the block; ticks below mark the boundaries of `unit` where they are not too dense."""
-    height, top, base = 240, 16, 196
+    top, base = 16, height - 44
     highest = nice_ceiling(max(histogram.counts, default=0))
     marks = _horizontal_grid(highest, top, base)
     bins = len(histogram.counts)
@@ -62,8 +62,13 @@ def histogram_chart(histogram: Histogram, unit: int, label: str) -> Markup:
     return figure(WIDTH, height, label, marks)
 
 
-def units_chart(candidates: Sequence[Candidate], recommended: int, current: int) -> Markup:
-    """Hit tokens against the unit, ideal and engine, over a second panel with prefill steps."""
+def units_chart(
+    candidates: Sequence[Candidate],
+    recommended: int,
+    current: int,
+    capacity: Sequence[CapacityPoint] = (),
+) -> Markup:
+    """Hit tokens against the unit, ideal, engine and in smaller pools, over a second panel with prefill steps."""
     rows = sorted((row for row in candidates if row.engine_hit_tokens is not None), key=lambda row: row.unit)
     height, top, base, steps_top, steps_base = 360, 16, 216, 250, 316
     highest = nice_ceiling(max(max(row.ideal_hit_tokens, row.engine_hit_tokens or 0) for row in rows))
@@ -80,6 +85,11 @@ def units_chart(candidates: Sequence[Candidate], recommended: int, current: int)
     marks += _horizontal_grid(most_steps, steps_top, steps_base, lines=1)
     marks.append(polyline([(at(row.unit), level(row.ideal_hit_tokens)) for row in rows], "line ideal"))
     marks.append(polyline([(at(row.unit), level(row.engine_hit_tokens or 0)) for row in rows], "line engine"))
+    for index, (pool, line_points) in enumerate(_pool_lines(capacity)):
+        css = f"series{2 + index % 2}"
+        marks.append(polyline([(at(unit), level(hits)) for unit, hits in line_points], f"line pool {css}"))
+        unit, hits = line_points[0]
+        marks.append(text(at(unit) - 4, level(hits) - 5, f"{short(pool)} blocks", f"value {css}", "start"))
     last_label = -100.0
     for row in rows:
         x, hits, steps = at(row.unit), row.engine_hit_tokens or 0, row.prefill_steps or 0
@@ -95,6 +105,18 @@ def units_chart(candidates: Sequence[Candidate], recommended: int, current: int)
         text(LEFT, height - 8, "prefix_match_unit (tokens, log scale); below: prefill steps", "axis")
     )
     return figure(WIDTH, height, "Tokens reused and prefill steps by match unit", marks)
+
+
+def _pool_lines(capacity: Sequence[CapacityPoint]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Pools at which three units or more were replayed: (blocks, (unit, hit tokens) from the finest on)."""
+    lines = []
+    for pool in sorted({point.num_blocks for point in capacity}):
+        points = sorted(
+            (point.unit, point.engine_hit_tokens) for point in capacity if point.num_blocks == pool
+        )
+        if len(points) >= 3:
+            lines.append((pool, points))
+    return lines
 
 
 LOSS_NAMES = {
@@ -129,9 +151,9 @@ def waterfall_chart(losses: Losses, shared_tokens: int, label: str) -> Markup:
     return figure(WIDTH, 10 + high * len(rows), label, marks)
 
 
-def capacity_chart(points: Sequence[CapacityPoint]) -> Markup:
+def capacity_chart(points: Sequence[CapacityPoint], units: Sequence[int]) -> Markup:
     """Hit tokens against the pool's blocks (log scale), one line per unit."""
-    units = sorted({point.unit for point in points})
+    points = [point for point in points if point.unit in units]
     sizes = sorted({point.num_blocks for point in points})
     height, top, base = 260, 16, 200
     highest = nice_ceiling(max(point.engine_hit_tokens for point in points))

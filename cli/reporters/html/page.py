@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from msgspec.structs import replace
 
 from kvtune.analyzers.report import Losses, Report
 from kvtune.cli.reporters import content
@@ -45,15 +47,33 @@ def render_html(report: Report) -> str:
             for family in report.families
             if family.histogram is not None and len(report.families) > 1
         ],
-        units=units_chart(report.candidates, unit, report.recommendation.current_unit),
+        part_charts=_part_charts(report),
+        units=units_chart(report.candidates, unit, report.recommendation.current_unit, report.capacity),
         waterfalls=[
             (title, waterfall_chart(losses, report.shared.tokens, f"From shared to reused tokens, {title}"))
             for title, losses in _settings(report)
         ],
-        capacity=capacity_chart(report.capacity) if report.capacity else None,
+        capacity=capacity_chart(report.capacity, content.capacity_units(report)) if report.capacity else None,
         windows=windows_chart(report.windows) if report.windows else None,
     )
     return page.lstrip()
+
+
+def _part_charts(report: Report) -> list[tuple[str, Markup]]:
+    """A histogram for each part of the prompt in which shared prefixes end, where there are several."""
+    ends, whole = report.shared.ends_in, report.shared.histogram
+    parts = [(name, getattr(ends, name).counts) for name in ends.__struct_fields__]
+    found = [
+        (
+            name,
+            histogram_chart(
+                replace(whole, counts=counts), report.recommendation.unit, f"Ends in {name}", 150
+            ),
+        )
+        for name, counts in parts
+        if any(counts)
+    ]
+    return found if len(found) > 1 else []
 
 
 def _numbers(report: Report) -> list[tuple[str, str]]:
@@ -65,6 +85,13 @@ def _numbers(report: Report) -> list[tuple[str, str]]:
     rates = (
         ("token hit rate", today) if today == then else ("token hit rate, today → then", f"{today} → {then}")
     )
+    lever = content.main_lever(report)
+    if lever is not None:
+        return [
+            ("net gain in tokens", signed(lever.gain_tokens)),
+            ("95 % interval of the gain", interval(lever.gain_ci95)),
+            ("token hit rate today", today),
+        ]
     if advice.action not in ("set", "unset"):
         return [rates, ("confidence", advice.confidence)]
     return [
