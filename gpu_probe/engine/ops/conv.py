@@ -60,18 +60,28 @@ def causal_conv(
 ) -> Tensor:
     """`Ops.causal_conv`."""
     kernel = weight.shape[1]
+    source, target = step.state_source[group], step.state_target[group]
+    if step.num_sequences == 1:
+        # The rows already stand behind one another.
+        laid = torch.cat([cache.conv[source][0], x])
+        cache.conv[target] = laid[None, step.num_tokens : step.num_tokens + kernel - 1]
+        return _convolve(laid, weight, bias)
     layout = step.plan(("conv", kernel), lambda: conv_layout(step, kernel))
-    earlier = cache.conv[step.state_source[group]].flatten(0, 1)
-    laid = torch.cat([earlier, x[: step.num_tokens]])[layout.gather]
-    cache.conv[step.state_target[group]] = laid[layout.tails]
+    earlier = cache.conv.index_select(0, source).flatten(0, 1)
+    laid = torch.cat([earlier, x[: step.num_tokens]]).index_select(0, layout.gather)
+    cache.conv[target] = laid[layout.tails]
+    picked = _convolve(laid, weight, bias).index_select(0, layout.results)
+    if step.rows == step.num_tokens:
+        return picked
+    return torch.cat([picked, picked.new_zeros(step.rows - step.num_tokens, picked.shape[1])])
+
+
+def _convolve(laid: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """laid [M + kernel - 1, C] -> [M, C]."""
+    kernel = weight.shape[1]
     count = len(laid) - (kernel - 1)
     taps = weight.T.contiguous()
     total = laid[:count] * taps[0]
     for tap in range(1, kernel):
         total = torch.addcmul(total, laid[tap : tap + count], taps[tap])
-    if bias is not None:
-        total = total + bias
-    picked = total[layout.results]
-    if step.rows == step.num_tokens:
-        return picked
-    return torch.cat([picked, picked.new_zeros(step.rows - step.num_tokens, picked.shape[1])])
+    return total if bias is None else total + bias

@@ -16,7 +16,7 @@ import torch
 
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.ops.pointwise import unit_length
-from kvtune.gpu_probe.engine.ops.scan_layout import ScanLayout, scan_layout
+from kvtune.gpu_probe.engine.ops.scan_layout import Chunks, ScanLayout, scan_layout
 from kvtune.gpu_probe.engine.pools import StateLayer
 from kvtune.gpu_probe.engine.spec import GatedDeltaNet, Mamba2
 from kvtune.gpu_probe.engine.step import Step
@@ -58,25 +58,43 @@ def run_scan(
         out[rows] = result
     if not one_token.all():
         layout = step.plan("scan layout", lambda: scan_layout(step, np.flatnonzero(~one_token), grid))
-        parts = [inputs]
-        if replay:
-            assert cache.open_chunk is not None
-            parts.append(cache.open_chunk[source].flatten(0, 1))
-        laid = torch.cat([*parts, inputs.new_zeros(1, inputs.shape[1])])[layout.gather]
-        laid = laid.view(layout.num_chunks, layout.chunk, -1)
-        members = layout.sequences
-        result, state = chunked(laid, layout, cache.state[source[members]])
-        cache.state[target[members]] = state
+        opened = cache.open_chunk.index_select(0, source) if replay and cache.open_chunk is not None else None
+        laid = _lay_out(step, layout, inputs, opened)
+        members = source[layout.sequences]
+        result, state = chunked(laid, layout, cache.state[members])
+        kept = target[layout.sequences]
+        cache.state[kept] = state
         if layout.open_places is not None:
             assert cache.open_chunk is not None
             flat = torch.cat([laid.flatten(0, 1), laid.new_zeros(1, laid.shape[-1])])
-            cache.open_chunk[target[members]] = flat[layout.open_places]
-        picked = result.flatten(0, 1)[layout.places]
+            cache.open_chunk[kept] = flat[layout.open_places]
+        if layout.lead is not None:
+            picked = result.flatten(0, 1)[layout.lead : layout.lead + step.num_tokens]
+            if len(picked) == len(inputs):
+                return picked
+        else:
+            picked = result.flatten(0, 1).index_select(0, layout.places)
         if out is None:
             out = inputs.new_zeros((len(inputs), *picked.shape[1:]))
-        out[layout.rows] = picked
+        out.index_copy_(0, layout.rows, picked)
     assert out is not None
     return out
+
+
+def _lay_out(step: Step, layout: ScanLayout, inputs: Tensor, opened: Tensor | None) -> Tensor:
+    """Inputs in chunks [N, chunk, scan inputs]; `opened` [B, chunk, scan inputs] are those since the last boundary."""
+    width = inputs.shape[1]
+    if layout.lead is not None:
+        missing = layout.num_chunks * layout.chunk - layout.lead - step.num_tokens
+        parts = [inputs[: step.num_tokens], inputs.new_zeros(missing, width)]
+        if opened is not None:
+            parts.insert(0, opened[0, : layout.lead])
+        elif layout.lead:
+            parts.insert(0, inputs.new_zeros(layout.lead, width))
+        return torch.cat(parts).view(layout.num_chunks, layout.chunk, width)
+    earlier = [] if opened is None else [opened.flatten(0, 1)]
+    together = torch.cat([inputs, *earlier, inputs.new_zeros(1, width)])
+    return together.index_select(0, layout.gather).view(layout.num_chunks, layout.chunk, width)
 
 
 def delta_rule(
@@ -132,7 +150,7 @@ def delta_rule(
         before = own.new_empty((layout.num_chunks, *state.shape[1:]))
         state = state.clone()
         for chunks, closed in layout.rounds:
-            active = state[: len(chunks)]
+            active = state[: _count(chunks)]
             before[chunks] = active
             fresh = own[chunks] - carried[chunks] @ active
             corrected[chunks] = fresh
@@ -186,7 +204,7 @@ def state_space(
         before = added.new_empty(added.shape)
         state = state.clone()
         for chunks, closed in layout.rounds:
-            active = state[: len(chunks)]
+            active = state[: _count(chunks)]
             before[chunks] = active
             _advance(state, active * remains[chunks] + added[chunks], closed)
         out = weights @ x + (c_out * total.exp()[..., None]) @ before.transpose(-1, -2)
@@ -194,6 +212,10 @@ def state_space(
 
     inputs = torch.cat([xbc, dt], dim=-1)
     return run_scan(step, group, inputs, cache, grid, chunked, single)
+
+
+def _count(chunks: Chunks) -> int:
+    return 1 if isinstance(chunks, slice) else len(chunks)
 
 
 def _advance(state: Tensor, following: Tensor, closed: Tensor | None) -> None:

@@ -19,6 +19,8 @@ import torch
 from kvtune.gpu_probe.engine.grid import FAST_SCAN_CHUNK, ExactGrid
 from kvtune.gpu_probe.engine.step import Int64, Step
 
+Chunks = torch.Tensor | slice
+
 
 @dataclass(frozen=True)
 class ScanLayout:
@@ -28,8 +30,10 @@ class ScanLayout:
         sequences: int64[S], which sequences of the step take part.
         gather: int64[N * chunk], source row of each place: a row of the step, then an open-chunk row
             (`rows + b * chunk + r`), then one row of zeros.
-        rounds: per round i the chunks int64[n] (the i-th of the first n sequences) and whether each is closed,
-            None where all are.
+        rounds: per round i the chunks int64[n] (the i-th of the first n sequences; a slice where there is but one)
+            and whether each is closed, None where all are.
+        lead: of the only sequence, the open-chunk rows before its own, which then follow in order; None where there
+            are several.
         rows, places: int64[t], the step's rows that take part, and their place among N * chunk.
         open_places: int64[S, chunk], places of the inputs since the last boundary (N * chunk: zeros).
     """
@@ -38,10 +42,11 @@ class ScanLayout:
     num_chunks: int
     sequences: torch.Tensor
     gather: torch.Tensor
-    rounds: tuple[tuple[torch.Tensor, torch.Tensor | None], ...]
+    rounds: tuple[tuple[Chunks, torch.Tensor | None], ...]
     rows: torch.Tensor
     places: torch.Tensor
     open_places: torch.Tensor | None
+    lead: int | None
 
 
 def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayout:
@@ -82,7 +87,7 @@ def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayou
     for i in range(int(counts.max(initial=0))):
         active = int(np.searchsorted(-counts, -i, side="left"))
         done = closed[:active] > i
-        chunks = step.upload(base[:active] + i)
+        chunks: Chunks = slice(i, i + 1) if len(members) == 1 else step.upload(base[:active] + i)
         rounds.append((chunks, None if done.all() else step.upload(done.astype(np.int64)).bool()))
     open_places = None
     if replay:
@@ -99,4 +104,5 @@ def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayou
         rows=step.upload(rows),
         places=step.upload(places),
         open_places=None if open_places is None else step.upload(open_places),
+        lead=int(lead[0]) if len(members) == 1 and step.num_sequences == 1 else None,
     )
