@@ -45,6 +45,7 @@ class Script:
         status_at, cut_at, error_at: completions (0-based) that get a status, a broken stream, an error event.
         wrong_at: completion -> hit tokens to claim. foreign: requests of others, per reading of the metrics page.
         api_key: required key. chat_ids: ids of a chat, by its last message; `returns_ids`: with the answer, too.
+        event_delay_s: between events. drop_pages: how many readings of the metrics page find the connection cut.
     """
 
     config: EngineConfig = CONFIG
@@ -64,6 +65,7 @@ class Script:
     chat_ids: dict[str, list[int]] = field(default_factory=dict)
     returns_ids: bool = True
     event_delay_s: float = 0.0
+    drop_pages: int = 0
 
 
 class ScriptedServer:
@@ -148,6 +150,9 @@ class ScriptedServer:
     async def metrics(self, request: web.Request) -> web.Response:
         script = self.script
         self._readings += 1
+        if self._readings <= script.drop_pages:
+            assert request.transport is not None
+            request.transport.abort()
         zero = dict.fromkeys(
             (
                 "vllm:request_success_total",

@@ -144,6 +144,15 @@ def test_a_stream_that_breaks_off() -> None:
     assert "broke off after 1 events" in str(error)
 
 
+def test_pages_are_asked_for_again_and_completions_never() -> None:
+    with running(Script(drop_pages=2)) as server:
+        assert validate(server).validation.agrees
+    with running(Script(cut_at=5)) as server:
+        with pytest.raises(MissingDependencyError):
+            validate(server)
+        assert len(server.sent) == 6
+
+
 def test_an_error_inside_a_stream() -> None:
     error = refusal(Script(error_at=5))
     assert error.exit_code == 4
