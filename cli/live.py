@@ -74,8 +74,9 @@ def validate_on_server(
     input: InputOptions,
     *,
     quiet: bool,
-) -> tuple[Report, Validation]:
-    """Replay there. The report is made anew for the sizes that the server resolved.
+) -> tuple[Report, Validation, bool]:
+    """Replay there: the report, made anew for the sizes that the server resolved, the validation, and whether it was
+    interrupted.
 
     Raises:
         MissingDependencyError: no such server, or the extra `live` is not installed.
@@ -142,7 +143,7 @@ def validate_on_server(
     if result.logs is not None:
         line.note(f"the servers' logs are in {result.logs}")
     line.note(result.verdict)
-    return report, result.validation
+    return report, result.validation, result.interrupted
 
 
 def _chats(

@@ -176,7 +176,7 @@ def validate(
         )
     report, interrupted = found.report, False
     if device is None:
-        report, validation = _on_server(found, trace, groups, probe, slo, general)
+        report, validation, interrupted = _on_server(found, trace, groups, probe, slo, general)
     else:
         validation, interrupted = _execute(found, groups, probe, device, slo, general)
     publish_report(watch.complete(with_validation(report, validation)), output)
@@ -360,8 +360,8 @@ def _on_server(
     probe: ProbeChoices,
     slo: dict[str, float],
     general: GeneralOptions,
-) -> tuple[Report, Validation]:
-    """The report for the sizes that the server resolved, and the validation."""
+) -> tuple[Report, Validation, bool]:
+    """The report for the sizes that the server resolved, the validation, and whether it was interrupted."""
     from kvtune.cli.live import ServerChoices, validate_on_server
 
     return validate_on_server(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.server import started
-from kvtune.gpu_probe.live.verdict import palindromic, sentence
+from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence
 from kvtune.tokenization.errors import MissingDependencyError
 
 ChooseUnits = Callable[[EngineConfig], Sequence[int | None]]
@@ -40,12 +40,16 @@ RUNG = "L3"
 
 @dataclass(frozen=True)
 class LiveResult:
-    """What was found. `runs` are in the order of running; `logs` is the folder with the servers' logs."""
+    """What was found. `runs` are in the order of running; `logs` is the folder with the servers' logs.
+
+    `interrupted`: the user ended it, and only the runs that had finished are here.
+    """
 
     validation: Validation
     verdict: str
     runs: tuple[Measured, ...]
     logs: Path | None = None
+    interrupted: bool = False
 
 
 def validate_by_serving(
@@ -71,15 +75,16 @@ def validate_by_serving(
             log = logs / f"{len(runs) + 1:02}-{_named(unit)}.log"
             async with _serving(subject, line, unit, log, options, listener) as (client, facts):
                 if not runs:
-                    candidates = dict.fromkeys([line.unit, *choose(facts.config)])
-                    order[:] = palindromic(list(candidates), options.runs)
+                    candidates = distinct_units(facts.config, [line.unit, *choose(facts.config)])
+                    order[:] = palindromic(candidates, options.runs)
                 runs.append(await measurement.measure(client, facts, _named(unit), fresh=True))
 
-    asyncio.run(run_all())
+    interrupted = _run_until_interrupted(run_all, runs)
     return _result(
-        order,
+        order[: len(runs)],
         runs,
         options,
+        interrupted=interrupted,
         trace_requests=len(subject.trace),
         device=f"{line.words[0]} on this machine",
         logs=logs,
@@ -94,23 +99,37 @@ def validate_endpoint(
     Raises: as `validate_by_serving`.
     """
     measurement = Measurement(subject, options, listener)
+    runs: list[Measured] = []
 
-    async def run_all() -> list[Measured]:
+    async def run_all() -> None:
         async with LiveClient(url, api_key=options.api_key) as client:
             facts = await read_facts(client, subject.sources, None)
             _tell_warnings(facts.warnings, listener)
             choose(facts.config)
             name = _named(facts.config.match_unit)
-            return [await measurement.measure(client, facts, name, fresh=False) for _ in range(options.runs)]
+            while len(runs) < options.runs:
+                runs.append(await measurement.measure(client, facts, name, fresh=False))
 
-    runs = asyncio.run(run_all())
+    interrupted = _run_until_interrupted(run_all, runs)
     return _result(
         [run.config.match_unit for run in runs],
         runs,
         options,
+        interrupted=interrupted,
         trace_requests=len(subject.trace),
         device="a running server",
     )
+
+
+def _run_until_interrupted(run_all: Callable[[], Coroutine[None, None, None]], runs: list[Measured]) -> bool:
+    """Run to the end, or to Ctrl-C once there is something to show; says whether it was that."""
+    try:
+        asyncio.run(run_all())
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        return True
+    return False
 
 
 @asynccontextmanager
@@ -146,6 +165,7 @@ def _result(
     runs: Sequence[Measured],
     options: LiveOptions,
     *,
+    interrupted: bool,
     trace_requests: int,
     device: str,
     logs: Path | None = None,
@@ -173,7 +193,7 @@ def _result(
         trace_requests=trace_requests,
         notes=tuple(dict.fromkeys(text for run in runs for text in run.facts.warnings)),
     )
-    return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs)
+    return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs, interrupted)
 
 
 def _differences(run: Measured, name: str) -> list[str]:

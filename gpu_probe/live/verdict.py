@@ -188,6 +188,14 @@ def sentence(comparison: Comparison, name: str) -> str:
     )
 
 
+def distinct_units(config: EngineConfig, units: Sequence[int | None]) -> list[int | None]:
+    """The first unit of each grid: one start per grid is enough."""
+    by_grid: dict[int, int | None] = {}
+    for unit in units:
+        by_grid.setdefault(effective_unit(replace(config, match_unit=unit)), unit)
+    return list(by_grid.values())
+
+
 def palindromic(units: Sequence[int | None], runs: int) -> list[int | None]:
     """The order of starts: there and back again (ABBA), so that a drift of the machine favours nobody."""
     order: list[int | None] = []

@@ -32,6 +32,7 @@ class Served:
 
     def __init__(self, logs: Path, units: tuple[int | None, ...] = (16,), runs: int = 1) -> None:
         self.notes: list[str] = []
+        self.say = self.notes.append
         self.resolved: list[EngineConfig] = []
         self._units = units
         self._options = LiveOptions(runs=runs, log_dir=logs, ready_timeout_s=60)
@@ -42,7 +43,7 @@ class Served:
             return self._units
 
         listener = Listener(
-            note=self.notes.append, log_line=lambda text: None, progress=lambda name, done, total: None
+            note=self.say, log_line=lambda text: None, progress=lambda name, done, total: None
         )
         return validate_by_serving(Subject(trace(), SOURCES), line, choose, self._options, listener)
 
@@ -77,6 +78,25 @@ def test_the_first_start_decides_the_others_by_what_it_resolved(tmp_path: Path) 
     (config,) = served.resolved
     assert config.groups == GROUPS
     assert (config.match_unit, config.num_blocks, config.max_num_batched_tokens) == (16, 4_096, 2_048)
+
+
+def test_units_of_the_same_grid_are_started_once(tmp_path: Path) -> None:
+    result = Served(tmp_path, units=(64, None, 16)).validate(parse_serve_line(PROGRAM))
+    assert result.validation.order == "unset 16"
+
+
+def test_what_was_finished_before_an_interrupt_is_kept(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+
+    def interrupt(text: str) -> None:
+        if "--prefix-match-unit 16" in text:
+            raise KeyboardInterrupt
+
+    served.say = interrupt
+    result = served.validate(parse_serve_line(PROGRAM))
+    assert result.interrupted
+    assert result.validation.order == "unset"
+    assert result.validation.agrees
 
 
 def test_a_unit_that_is_taken_and_not_applied(tmp_path: Path) -> None:
