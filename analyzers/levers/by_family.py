@@ -20,7 +20,7 @@ def advise_families(rows: Sequence[Family], trace: TokenTrace, levers: Sequence[
     advised = []
     for row in rows:
         gains = [
-            (int(one.gain.per_request[members[row.name]].sum()), one.lever.title)
+            (int(one.gain.per_request[members[row.name]].sum()) + _common_cost(one), one.lever.title)
             for one in levers
             if one.lever.advice and one.lever.kind != "combination"
         ]
@@ -30,3 +30,8 @@ def advise_families(rows: Sequence[Family], trace: TokenTrace, levers: Sequence[
             row = msgspec.structs.replace(row, advice=(*row.advice, best))
         advised.append(row)
     return tuple(advised)
+
+
+def _common_cost(one: Found) -> int:
+    """What a lever costs beside its effect on each request, charged to whoever is to take it: at most 0."""
+    return min(one.lever.gain_tokens - int(one.gain.per_request.sum()), 0)

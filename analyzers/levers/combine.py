@@ -83,16 +83,15 @@ def _lever(world: _World, gain: Gain) -> Lever:
     # A later lever's value of a flag replaces an earlier one's.
     flags = tuple({flag.split()[0]: flag for lever in levers for flag in lever.flags or ()}.values())
     titles = [levers[0].title, *(lever.title[:1].lower() + lever.title[1:] for lever in levers[1:])]
-    parts = "; ".join(f"{lever.title or lever.kind}" for lever in levers)
     return Lever(
         kind="combination",
         title=", and ".join(titles),
-        what=f"Together: {', '.join(titles)}.",
+        what=f"Together: {', and '.join(titles)}.",
         gain_tokens=gain.tokens,
         gain_ci95=gain.interval,
         flags=flags or None,
         change="; ".join(lever.change for lever in levers if lever.change) or None,
         cost="; ".join(dict.fromkeys(lever.cost for lever in levers if lever.cost != "none")) or "none",
-        evidence=f"replayed together, not added up: {parts}",
+        evidence=f"replayed together, not added up; the first alone brings {levers[0].gain_tokens:,} tokens",
         limits="; ".join(dict.fromkeys(lever.limits for lever in levers if lever.limits)),
     )

@@ -85,11 +85,13 @@ def units_chart(
     marks += _horizontal_grid(most_steps, steps_top, steps_base, lines=1)
     marks.append(polyline([(at(row.unit), level(row.ideal_hit_tokens)) for row in rows], "line ideal"))
     marks.append(polyline([(at(row.unit), level(row.engine_hit_tokens or 0)) for row in rows], "line engine"))
-    for index, (pool, line_points) in enumerate(_pool_lines(capacity)):
+    below = 0.0
+    for index, (pool, line_points) in enumerate(_pool_lines(capacity, rows)):
         css = f"series{2 + index % 2}"
         marks.append(polyline([(at(unit), level(hits)) for unit, hits in line_points], f"line pool {css}"))
         unit, hits = line_points[0]
-        marks.append(text(at(unit) - 4, level(hits) - 5, f"{short(pool)} blocks", f"value {css}", "start"))
+        below = max(below + 14, level(hits) + 14)
+        marks.append(text(at(unit) - 4, below, f"{short(pool)} blocks", f"value {css}"))
     last_label = -100.0
     for row in rows:
         x, hits, steps = at(row.unit), row.engine_hit_tokens or 0, row.prefill_steps or 0
@@ -107,14 +109,19 @@ def units_chart(
     return figure(WIDTH, height, "Tokens reused and prefill steps by match unit", marks)
 
 
-def _pool_lines(capacity: Sequence[CapacityPoint]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Pools at which three units or more were replayed: (blocks, (unit, hit tokens) from the finest on)."""
+def _pool_lines(
+    capacity: Sequence[CapacityPoint], rows: Sequence[Candidate]
+) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Pools at which three units or more were replayed and something was lost, the largest first: (blocks, (unit,
+    hit tokens) from the finest on)."""
+    roomy = {row.unit: row.engine_hit_tokens or 0 for row in rows}
     lines = []
-    for pool in sorted({point.num_blocks for point in capacity}):
+    for pool in sorted({point.num_blocks for point in capacity}, reverse=True):
         points = sorted(
             (point.unit, point.engine_hit_tokens) for point in capacity if point.num_blocks == pool
         )
-        if len(points) >= 3:
+        points = [(unit, hits) for unit, hits in points if unit in roomy]
+        if len(points) >= 3 and any(hits < roomy[unit] for unit, hits in points):
             lines.append((pool, points))
     return lines
 
@@ -164,6 +171,7 @@ def capacity_chart(points: Sequence[CapacityPoint], units: Sequence[int]) -> Mar
         return LEFT + 12 + (PLOT - 110) * share, base - (base - top) * point.engine_hit_tokens / highest
 
     marks = _horizontal_grid(highest, top, base)
+    ends: list[tuple[float, float, str, str]] = []
     for index, unit in enumerate(units):
         own = sorted((point for point in points if point.unit == unit), key=lambda point: point.num_blocks)
         css = f"series{index % 4}"
@@ -177,7 +185,11 @@ def capacity_chart(points: Sequence[CapacityPoint], units: Sequence[int]) -> Mar
             for point in own
         ]
         x, y = place(own[-1])
-        marks.append(text(x + 8, y + 4 + 12 * index, f"unit {unit:,}", f"value {css}"))
+        ends.append((y, x, f"unit {unit:,}", css))
+    below = 0.0
+    for y, x, name, css in sorted(ends):  # names of lines that end side by side stand below one another
+        below = max(y + 4, below + 14)
+        marks.append(text(x + 8, below, name, f"value {css}"))
     for point in (p for p in points if p.unit == units[0]):
         marks.append(text(place(point)[0], base + 16, short(point.num_blocks), "tick", "middle"))
     marks.append(text(LEFT, height - 8, "blocks in the pool (num_gpu_blocks, log scale)", "axis"))
