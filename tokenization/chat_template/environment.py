@@ -122,31 +122,27 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             budget.value(value)
         return value
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        self, context, function, *values = args
-        budget = self.budget
-        if isinstance(function, (Macro, BlockReference, LoopContext)):
-            budget.step(CALL_STEPS, self.call_chars)
-            for value in values:
-                if isinstance(value, (list, tuple)):
-                    budget.step(len(value))
-            if type(function) is Macro:
-                # Always safe to call; what `Context.call` would do for it, without the search for how.
-                kwargs.pop("_loop_vars", None)
-                kwargs.pop("_block_vars", None)
-                if (
-                    not kwargs
-                    and len(values) == function._argument_count
-                    and not (function.caller or function.catch_kwargs or function.catch_varargs)
-                    and not context.eval_ctx.autoescape
-                ):
-                    return function._func(*values)  # every parameter is given: nothing to fill in
-                return function(context.eval_ctx, *values, **kwargs)
+    def call(self, context: Context, function: Any, /, *values: Any, **kwargs: Any) -> Any:
+        if type(function) is Macro:
+            # Always safe to call; what `Context.call` would do for it, without the search for how.
+            self.budget.step(CALL_STEPS, self.call_chars)
+            kwargs.pop("_loop_vars", None)
+            kwargs.pop("_block_vars", None)
+            if (
+                not kwargs
+                and len(values) == function._argument_count
+                and not (function.caller or function.catch_kwargs or function.catch_varargs)
+                and not context.eval_ctx.autoescape
+            ):
+                return function._func(*values)  # every parameter is given: nothing to fill in
+            return function(context.eval_ctx, *values, **kwargs)
+        if isinstance(function, (BlockReference, LoopContext)):
+            self.budget.step(CALL_STEPS + sum(map(_length, values)), self.call_chars)
         else:
             if values and hasattr(values[0], "__next__") and getattr(function, "__name__", "") == "join":
-                values[0] = list(values[0])
-            charge_call(budget, function, values, kwargs)
-        return ImmutableSandboxedEnvironment.call(self, context, function, *values, **kwargs)
+                values = (list(values[0]), *values[1:])
+            charge_call(self.budget, function, values, kwargs)
+        return super().call(context, function, *values, **kwargs)
 
     def add(self, first: Any, *rest: Any) -> Any:
         """`first + rest[0] + ...`, left to right."""
@@ -214,3 +210,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.asked_for_date = True
         self.budget.format_spec(spec, ())
         return datetime.fromtimestamp(self.now or 0.0, UTC).strftime(spec)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, tuple)) else 0

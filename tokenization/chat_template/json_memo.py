@@ -12,8 +12,8 @@ _MAX_KEPT = 1 << 16
 class JsonMemo:
     """Texts by the identity of the value and the options of the dump.
 
-    Only values that the caller keeps are remembered, and they are held here too, so an identity is never taken
-    over by another object. Nothing may change a kept value; the template sandbox does not.
+    Only values that the caller keeps are remembered, and they are held here as long as their texts are, so an
+    identity is never taken over by another object. Nothing may change a kept value; the template sandbox does not.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class JsonMemo:
 
     def get(self, value: Any, options: Hashable) -> str | None:
         """The dump, if it is known."""
-        return self._texts.get((id(value), options)) if id(value) in self._kept else None
+        return self._texts.get((id(value), options))
 
     def put(self, value: Any, options: Hashable, text: str) -> None:
         """Note a dump, if the value is kept."""
