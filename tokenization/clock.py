@@ -19,6 +19,7 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11))
 
 _GREATEST = 10**30
+_LONGEST = 64  # characters of a time
 
 _FRACTION = re.compile(r"([.,]\d+)")
 _ZONE_NAME = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
@@ -48,6 +49,10 @@ def moment(value: Any, field: str, unit: str | None = None) -> Moment | None:
         return Moment((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp(), "s", iso=True)
     if isinstance(value, str):
         text = value.strip()
+        if len(text) > _LONGEST:
+            raise RecordError(
+                "not_a_time", field, found=describe(value), wanted="a number or an ISO 8601 time"
+            )
         try:
             return _number(int(text) if text.isdecimal() else float(text), field, unit)
         except ValueError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import io
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from kvtune.tokenization.errors import UnusableInputError
 
 STDIN = "-"
 CHUNK_BYTES = 1 << 20
+_GZIP_PIECE_BYTES = 16 << 10
 _ZSTD_PIECE_BYTES = 2048  # 2 KiB of zstd expand to 64 MiB at the very most
 _FREE_BYTES = 64 << 20  # below this much output no ratio is suspicious
 _MOST_EXPANSION = {"gzip": 500, "zstd": 1000}  # chat logs reach about 200 with a long window
@@ -201,7 +201,7 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
     """All members of a gzip file; zero padding after the last is let pass."""
     inflate = zlib.decompressobj(wbits=31)
     started = False
-    for piece in raw:
+    for piece in _pieces(raw, _GZIP_PIECE_BYTES):
         data = piece
         while data:
             if not started:
@@ -226,35 +226,38 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """All frames of a zstd file."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
     frame = decompressor.decompressobj()
     started = False
-    buffer = io.BytesIO()
-    for piece in raw:
+    for piece in _pieces(raw, _ZSTD_PIECE_BYTES):
         data = piece
         while data:
             started = True
-            head, data = data[:_ZSTD_PIECE_BYTES], data[_ZSTD_PIECE_BYTES:]
             try:
-                buffer.write(frame.decompress(head))
+                out = frame.decompress(data)
             except zstandard.ZstdError as error:
-                yield buffer.getvalue()
                 raise BrokenStreamError("corrupt_compression", "damaged zstd data", "valid zstd") from error
+            if out:
+                yield out
+            data = b""
             if frame.eof:
-                data = frame.unused_data + data
+                data = frame.unused_data
                 frame = decompressor.decompressobj()
                 started = False
-            if buffer.tell() >= CHUNK_BYTES:
-                yield buffer.getvalue()
-                buffer = io.BytesIO()
-    if buffer.tell():
-        yield buffer.getvalue()
     if started:
         raise BrokenStreamError(
             "truncated_gzip", "the end of the file inside a zstd stream", "a whole zstd file"
         )
+
+
+def _pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in small pieces: what a decompressor hands back is copied, and may be nearly all of a piece."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), size):
+            yield chunk[start : start + size]
 
 
 _MARKS = (

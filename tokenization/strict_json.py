@@ -26,9 +26,10 @@ _LONG_OBJECT = 512
 _UNKNOWN: Any = object()
 _LOOK = 32  # lists of equal length, head and tail are likely the same list
 _MOST_LISTS = 1 << 16
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)  # one that never ends runs to the end
 _BRACKET = re.compile(rb"[\[\]{}]")
-_STRING_END_COLON = re.compile(rb'(\\*)"[ \t\r\n]*:')
+_QUOTE_COLON = re.compile(rb'"[ \t\r\n]*:')
+_BACKSLASH = ord("\\")
 _SEPARATORS = ((b": ", b", "), (b":", b","))  # as Python and as everyone else writes objects
 
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -158,12 +159,19 @@ def _most_pairs(text: bytes) -> int:
     what is counted in vain is the opening quote of a string that begins with a colon.
     """
     if b" :" in text or b"\t" in text or b"\n" in text or b"\r" in text:
-        return sum(1 for run in _STRING_END_COLON.findall(text) if len(run) % 2 == 0)
+        return sum(1 for found in _QUOTE_COLON.finditer(text) if not _is_escaped(text, found.start()))
     pairs = text.count(b'":')
     if b"\\" in text and b'\\":' in text:
         for before in text.split(b'\\":')[:-1]:
             pairs -= 1 - (len(before) - len(before.rstrip(b"\\"))) % 2
     return pairs
+
+
+def _is_escaped(text: bytes, at: int) -> bool:
+    start = at
+    while start and text[start - 1] == _BACKSLASH:
+        start -= 1
+    return (at - start) % 2 == 1
 
 
 def _count_keys(value: Any) -> int:

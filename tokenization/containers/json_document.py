@@ -18,6 +18,7 @@ from kvtune.tokenization.strict_json import StrictDecoder
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _WRAPPERS = ("data", "rows", "items", "observations")  # pages of an API's answer
 LF = b"\n"
+_WIDEST_MARGIN = 200
 _BETWEEN = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 
 
@@ -119,29 +120,40 @@ def _parts(text: bytes) -> Iterable[bytes]:
 
 
 def _salvaged(text: bytes, at: int) -> Iterator[bytes]:
-    """The values that follow one another from `at` on, as far as they can be told apart.
-
-    What cannot be read comes as one part, up to a line that opens an object where the values before began.
-    """
+    """The values that follow one another from `at` on; from one that cannot be read on, by their lines."""
     string = text.decode("utf-8", "surrogateescape")
+    is_array = text[:1] == b"["
     decode = json.JSONDecoder().raw_decode
     margin: str | None = None
     while True:
         gap = _BETWEEN.match(string, at)
         at = gap.end() if gap else at
-        if string[at:] in ("", "]"):
-            if text[:1] == b"[" and not string[at:]:
+        if at == len(string):
+            if is_array:
                 yield b""  # the closing bracket is missing: rejected by name like any other cut
             return
-        before = string[string.rfind("\n", 0, at) + 1 : at]
+        if is_array and string[at] == "]" and at + 1 == len(string):
+            return
+        before = string[string.rfind("\n", max(0, at - _WIDEST_MARGIN), at) + 1 : at]
+        if string[at] == "{" and (margin is None or not before.strip()):
+            margin = before
         try:
             _, end = decode(string, at)
-            margin = before if not before.strip() and string[at] == "{" else margin
         except (ValueError, RecursionError):
-            margin = before if margin is None and not before.strip() else margin
-            end = -1 if margin is None else string.find(f"\n{margin}{{", at)
-            if end < 0:
-                yield string[at:].encode("utf-8", "surrogateescape")
-                return
-        yield string[at:end].rstrip(", \t\r\n").encode("utf-8", "surrogateescape")
+            yield from _by_margin(string[at:], margin, is_array)
+            return
+        yield string[at:end].encode("utf-8", "surrogateescape")
         at = end
+
+
+def _by_margin(string: str, margin: str | None, is_array: bool) -> Iterator[bytes]:
+    """Splits at lines that open an object where the objects before began: no string holds such a line end."""
+    if margin is None or margin.strip():
+        yield string.encode("utf-8", "surrogateescape")
+        return
+    first, *others = string.split(f"\n{margin}{{")
+    for part in (first, *(f"{{{other}" for other in others)):
+        whole = part.rstrip(", \t\r\n")
+        if is_array and whole.endswith("]"):
+            whole = whole[:-1].rstrip(", \t\r\n")
+        yield whole.encode("utf-8", "surrogateescape")

@@ -32,10 +32,10 @@ def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
     for request in requests:
         if request.id not in parents:
             continue
-        chain = []
+        chain: dict[str, None] = {}
         at: str | None = request.id
         while at is not None and at not in roots and at not in chain:
-            chain.append(at)
+            chain[at] = None
             parent = parents.get(at)
             if parent is None:
                 break
