@@ -6,11 +6,12 @@ reports; neither files nor how a comparison is shown.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 import msgspec
 
-from kvtune.analyzers.report import Losses, Report
+from kvtune.analyzers.report import Lever, Losses, Report
 
 SCHEMA: Literal["kvtune.compare/1"] = "kvtune.compare/1"
 
@@ -136,15 +137,28 @@ def _family_rates(report: Report) -> dict[str, float]:
 
 
 def _levers(base: Report, new: Report) -> tuple[LeverChange, ...]:
-    gains = [
-        {(lever.kind, lever.what): lever.gain_tokens for lever in report.levers} for report in (base, new)
-    ]
-    return tuple(
-        LeverChange(
-            kind=kind,
-            what=what,
-            base_gain_tokens=gains[0].get((kind, what)),
-            new_gain_tokens=gains[1].get((kind, what)),
+    """Levers of one kind meet by their rank: their wording names counts, which differ from trace to trace."""
+    before, after = _by_rank(base), _by_rank(new)
+    changes = []
+    for key in dict.fromkeys([*after, *before]):
+        old, lever = before.get(key), after.get(key)
+        shown = lever or old
+        assert shown is not None
+        changes.append(
+            LeverChange(
+                kind=shown.kind,
+                what=shown.what,
+                base_gain_tokens=None if old is None else old.gain_tokens,
+                new_gain_tokens=None if lever is None else lever.gain_tokens,
+            )
         )
-        for kind, what in dict.fromkeys([*gains[1], *gains[0]])
-    )
+    return tuple(changes)
+
+
+def _by_rank(report: Report) -> dict[tuple[str, int], Lever]:
+    ranks: Counter[str] = Counter()
+    found = {}
+    for lever in report.levers:
+        found[lever.kind, ranks[lever.kind]] = lever
+        ranks[lever.kind] += 1
+    return found

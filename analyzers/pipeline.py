@@ -241,7 +241,8 @@ def analyze(
         windows=gain_by_window(
             trace.arrival,
             found.outcomes,
-            next(outcome for outcome in found.outcomes if outcome.unit == found.setting.current_unit),
+            current_unit=found.setting.current_unit,
+            recommended_unit=found.choice.unit,
             step_cost=options.step_cost_tokens,
             window_s=options.window_s,
         )

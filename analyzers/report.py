@@ -269,12 +269,20 @@ class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The best unit of one slice of time, seconds from the trace's first arrival."""
+    """The best unit of one slice of time, seconds from the trace's first arrival.
+
+    Attributes:
+        gain_tokens: of that unit over the one in force.
+        net_gain_tokens, recommended_net_gain_tokens: its, and the recommended unit's, less the price of extra steps;
+            None in documents that are older than these fields.
+    """
 
     start_s: float
     end_s: float
     unit: int
     gain_tokens: int
+    net_gain_tokens: int | None = None
+    recommended_net_gain_tokens: int | None = None
 
 
 class Lever(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,19 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvtune.analyzers.recommend import Outcome, best_unit
+from kvtune.analyzers.recommend import Outcome, best_unit, net_gain
 from kvtune.analyzers.report import Window
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import Float64
 
 
 def gain_by_window(
-    arrival: Float64, outcomes: Sequence[Outcome], current: Outcome, *, step_cost: int, window_s: float
+    arrival: Float64,
+    outcomes: Sequence[Outcome],
+    *,
+    current_unit: int,
+    recommended_unit: int,
+    step_cost: int,
+    window_s: float,
 ) -> tuple[Window, ...]:
     """Slices of `window_s` seconds from the first arrival on; empty slices are left out.
 
     Args:
-        arrival: float64[R], ascending seconds.
+        arrival: float64[R], ascending seconds. current_unit, recommended_unit: among the outcomes'.
 
     Raises:
         UnusableInputError: the trace has requests without a time.
@@ -27,6 +33,8 @@ def gain_by_window(
         raise UnusableInputError(
             "the trace has requests without a time", field="--window", way_out="leave the option out"
         )
+    by_unit = {outcome.unit: outcome for outcome in outcomes}
+    current, recommended = by_unit[current_unit], by_unit[recommended_unit]
     start = float(arrival[0])
     number = ((arrival - start) // window_s).astype(np.int64)
     windows = []
@@ -35,6 +43,13 @@ def gain_by_window(
         best = best_unit(outcomes, current, step_cost, inside)
         gain = int((best.hit_tokens[inside] - current.hit_tokens[inside]).sum())
         windows.append(
-            Window(start_s=index * window_s, end_s=(index + 1) * window_s, unit=best.unit, gain_tokens=gain)
+            Window(
+                start_s=index * window_s,
+                end_s=(index + 1) * window_s,
+                unit=best.unit,
+                gain_tokens=gain,
+                net_gain_tokens=net_gain(best, current, step_cost, inside),
+                recommended_net_gain_tokens=net_gain(recommended, current, step_cost, inside),
+            )
         )
     return tuple(windows)

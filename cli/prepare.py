@@ -80,7 +80,7 @@ def prepare(
     )
     encoding = Encoding(
         version=server.config.version if server else engine.engine_version,
-        outputs=replay.outputs == "recorded",
+        outputs=replay.outputs == "recorded" or replay.levers,
         show_text=detail.show_text,
         by_field=replay.by_field,
         seed=replay.seed,

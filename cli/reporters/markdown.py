@@ -45,7 +45,11 @@ def render_markdown(report: Report) -> str:
     if report.capacity:
         parts += ["### Hits against the pool's size", _table(content.capacity_table(report))]
     if report.windows:
-        parts += ["### Over time", _table(content.windows_table(report))]
+        parts += [
+            "### Over time",
+            _text(content.windows_sentence(report)),
+            _table(content.windows_table(report)),
+        ]
     parts += [
         "### Where this comes from",
         _bullets([f"{name}: {value}" for name, value in content.provenance(report)]),

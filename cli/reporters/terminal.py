@@ -157,7 +157,9 @@ def _capacity(report: Report, page: Page) -> list[str]:
 def _windows(report: Report, page: Page) -> list[str]:
     if not report.windows:
         return []
-    return page.heading("Over time") + page.table(content.windows_table(report))
+    sentence = content.windows_sentence(report)
+    lines = page.heading("Over time") + (page.paragraph(sentence) if sentence else [])
+    return lines + page.table(content.windows_table(report))
 
 
 def _provenance(report: Report, page: Page) -> list[str]:

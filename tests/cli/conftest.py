@@ -159,7 +159,16 @@ def sample_report() -> Report:
         capacity=(
             CapacityPoint(num_blocks=5_000, unit=96, engine_hit_tokens=5_900_000, evicted_blocks=30_000),
         ),
-        windows=(Window(start_s=0.0, end_s=3600.0, unit=96, gain_tokens=240_000),),
+        windows=(
+            Window(
+                start_s=0.0,
+                end_s=3600.0,
+                unit=96,
+                gain_tokens=240_000,
+                net_gain_tokens=180_000,
+                recommended_net_gain_tokens=180_000,
+            ),
+        ),
         levers=(
             Lever(
                 kind="prime",

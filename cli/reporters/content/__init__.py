@@ -16,6 +16,7 @@ from kvtune.cli.reporters.content.sentences import (
     size_sentences,
     struck_units,
     subject,
+    windows_sentence,
 )
 from kvtune.cli.reporters.content.table import Column, Role, Table
 from kvtune.cli.reporters.content.tables import (
@@ -65,5 +66,6 @@ __all__ = [
     "struck_units",
     "subject",
     "validation_table",
+    "windows_sentence",
     "windows_table",
 ]

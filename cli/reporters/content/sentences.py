@@ -183,6 +183,27 @@ def hashing_sentence(report: Report) -> str:
     )
 
 
+def windows_sentence(report: Report) -> str:
+    """Whether the recommendation holds in each slice of time; empty where there are no slices."""
+    advice, windows = report.recommendation, report.windows
+    known = [
+        (window.unit, window.net_gain_tokens, window.recommended_net_gain_tokens)
+        for window in windows
+        if window.net_gain_tokens is not None and window.recommended_net_gain_tokens is not None
+    ]
+    if not known:
+        return ""
+    best = sum(unit == advice.unit for unit, *_ in known)
+    near = sum(10 * gain >= 9 * most for _, most, gain in known)
+    worse = sum(gain < 0 for *_, gain in known)
+    stable = "stable" if near == len(known) else "mostly stable" if 2 * near > len(known) else "not stable"
+    harm = f" It loses in {worse:,} of them." if worse else ""
+    return (
+        f"The recommendation is {stable}: unit {advice.unit:,} is the best in {best:,} of {plural(len(known), 'slice')}, "
+        f"and brings at least nine tenths of the best one's net gain in {near:,}.{harm}"
+    )
+
+
 def caveats(report: Report) -> list[str]:
     """What to keep in mind: the recommendation's caveats, refused requests and rejected lines."""
     lines = [clean(caveat) for caveat in report.recommendation.caveats]

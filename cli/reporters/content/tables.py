@@ -233,10 +233,26 @@ def capacity_table(report: Report) -> Table:
 
 
 def windows_table(report: Report) -> Table:
-    """The best unit of each slice of time."""
-    columns = (Column("from", "left"), Column("to", "left"), Column("best unit"), Column("gain"))
+    """The best unit of each slice of time, beside the recommended one."""
+    advice = report.recommendation
+    other = advice.unit != advice.current_unit
+    columns = (
+        Column("from", "left"),
+        Column("to", "left"),
+        Column("best unit"),
+        Column("gain", keep=1),
+        Column("net gain"),
+        *([Column(f"net gain of {advice.unit:,}")] if other else []),
+    )
     rows = tuple(
-        (seconds(window.start_s), seconds(window.end_s), count(window.unit), signed(window.gain_tokens))
+        (
+            seconds(window.start_s),
+            seconds(window.end_s),
+            count(window.unit),
+            signed(window.gain_tokens),
+            signed(window.net_gain_tokens),
+            *([signed(window.recommended_net_gain_tokens)] if other else []),
+        )
         for window in report.windows
     )
     return Table(columns, rows)
