@@ -102,12 +102,13 @@ def check_start(
     *,
     draft_window: int = 0,
     partial: bool = False,
+    dropping: frozenset[int] = frozenset(),
 ) -> None:
     """What the cache manager checks when it is built.
 
     Args:
         draft_window: prompt tokens that a drafter with flagged groups reads past a chunk.
-        partial: whether hits may end inside a block.
+        partial: whether hits may end inside a block. dropping: expanded groups whose hits give up a unit.
 
     Raises:
         EngineRefusal: where the engine would not start.
@@ -133,6 +134,7 @@ def check_start(
     check_retention(config.retention_interval, scheduler_block, groups)
     if not caching:
         return
+    _check_chunked_local(groups, sizes, hash_block if partial else scheduler_block, dropping)
     if len(groups) == 1:
         if hash_block != sizes.group_block_sizes[0]:
             raise EngineRefusal(
@@ -168,6 +170,31 @@ def check_start(
                     f"the first lookup fails: {group.kind} {group.block_size} cannot be looked up by {hash_block}",
                     stage="run",
                 )
+
+
+def _check_chunked_local(
+    groups: tuple[KVCacheGroup, ...], sizes: BlockSizes, grid: int, dropping: frozenset[int]
+) -> None:
+    """What the first lookup of a chunked-local group asserts. (`single_type_kv_cache_manager:
+    ChunkedLocalAttentionManager.find_longest_cache_hit`)"""
+    for place, (group, size) in enumerate(zip(groups, sizes.group_block_sizes, strict=True)):
+        if group.kind != "chunked_local":
+            continue
+        if place in dropping:
+            raise EngineRefusal(
+                "AssertionError",
+                "chunked_local_with_drop",
+                "the first lookup fails: chunked local attention knows no block drop for drafters",
+                stage="run",
+            )
+        if size != grid and len(groups) > 1:
+            raise EngineRefusal(
+                "AssertionError",
+                "chunked_local_block",
+                f"the first lookup fails: chunked local blocks of {size} need hits on multiples of {size}, "
+                f"not of {grid}",
+                stage="run",
+            )
 
 
 def check_retention(interval: int | None, scheduler_block: int, groups: tuple[KVCacheGroup, ...]) -> None:

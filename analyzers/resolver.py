@@ -75,7 +75,14 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
         flagged = frozenset(range(len(groups)))
     draft_window = prefill_lookahead(config.drafter)
     alignment, partial, warnings = resolve_hit_alignment(config, profile, sizes)
-    check_start(config, profile, sizes, draft_window=draft_window if flagged else 0, partial=partial)
+    check_start(
+        config,
+        profile,
+        sizes,
+        draft_window=draft_window if flagged else 0,
+        partial=partial,
+        dropping=flagged if drop else frozenset(),
+    )
     warnings.extend(_ignored_unit(config, groups, sizes))
     c = min((group.block_size for group in groups if group.cacheable), default=groups[0].block_size)
     align_split = config.enable_prefix_caching and any(

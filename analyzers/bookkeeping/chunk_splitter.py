@@ -23,14 +23,15 @@ class ChunkSplitter:
         self._unit = sizes.hash_block_size
         rules = CheckpointRules(profile, drop=sizes.eagle_block_drop, lookahead=sizes.hash_lookahead_tokens)
         self._last_block, self._tail, self._exported = rules.last_block, rules.tail, rules.exported
-        self._has_tail = sizes.partial_hits and sizes.hash_block_size < sizes.scheduler_block_size
+        fine = sizes.partial_hits or not profile.tail_needs_partial_hits
+        self._has_tail = fine and sizes.hash_block_size < sizes.scheduler_block_size
         self._junction_inside = sizes.junction_checkpoint and self._has_tail
         mambas = [group for group in config.expanded() if group.kind == "mamba"]
         # The first group speaks for all: the engine has one alignment for the model.
         exports = all(group.export_alignment is not None for group in mambas)
         self._export_alignment = mambas[0].export_alignment if mambas and exports else None
-        fine = self._has_tail or profile.export_grid == "unit"
-        self._export_grid = self._unit if fine else sizes.scheduler_block_size
+        on_unit = self._has_tail or profile.export_grid == "unit"
+        self._export_grid = self._unit if on_unit else sizes.scheduler_block_size
         threshold = config.long_prefill_token_threshold
         self._max_chunk = min(config.max_num_batched_tokens, threshold or config.max_num_batched_tokens)
 

@@ -102,6 +102,7 @@ class Coordinator:
         )
         self._floors_to = 1 if len(groups) == 1 or sizes.partial_hits else sizes.scheduler_block_size
         self._unitary = len(groups) == 1
+        self._adopts_past_hit = not profile.trims_every_full_group
         self._moves_boundary = bool(sizes.dropping_groups) and profile.drop_moves_replay_boundary
         self.lookup = PrefixLookup(self.managers, sizes, profile, dropping) if self._caching else None
         self.no_hit = Hit(0, 0, 0, tuple(() for _ in self.managers))
@@ -172,7 +173,7 @@ class Coordinator:
         ):
             return False
         evicted, handed_out = pool.evicted_blocks, pool.new_blocks
-        if hit.tokens:
+        if hit.tokens or (self._adopts_past_hit and any(hit.blocks)):
             for place, manager in self._numbered:
                 manager.adopt(states[place], hit.blocks[place], hit.tokens)
         for place, manager in self._numbered:

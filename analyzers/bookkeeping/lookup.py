@@ -71,6 +71,7 @@ class PrefixLookup:
         self._nothing: tuple[Seq[Block | None], ...] = tuple(() for _ in managers)
         self._unit = sizes.hash_block_size
         self._past_last_token = profile.drop_reads_whole_prompt
+        self._trims_every = profile.trims_every_full_group
         self._spec_managers: list[list[int]] = []
         self._finders: list[Finder] = []
         specs: dict[object, list[int]] = {}
@@ -108,7 +109,7 @@ class PrefixLookup:
         else:
             answers, tokens, longest = self._reconcile(sequence, limit)
         probes = sum([finder.probes for finder in finders])
-        if not tokens:
+        if not tokens and self._trims_every:
             return Hit(0, longest, probes, self._nothing)
         blocks: list[Seq[Block | None]] = list(self._nothing)
         for places, finder, answer in zip(self._spec_managers, finders, answers, strict=True):
@@ -179,8 +180,9 @@ class PrefixLookup:
                     blocks[place] = [None] * position + list(row)
         elif isinstance(finder, FullFinder):
             count = -(-tokens // finder.block_size)
+            trimmed = self._trims_every or finder is self._finders[0]
             for place, table in zip(places, found, strict=True):
-                if count < len(table):
+                if trimmed and count < len(table):
                     del table[count:]
                 blocks[place] = table
         else:

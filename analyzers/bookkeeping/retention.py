@@ -43,7 +43,7 @@ def keeps_state(
         return True
     if interval and (interval <= block_size or (block + 1) % (interval // block_size) == 0):
         return True
-    for boundary in boundaries:
+    for boundary in boundaries:  # noqa: SIM110 - a generator costs more than the loop
         if (boundary - boundary % grid) // block_size == block + 1:
             return True
     return False

@@ -21,6 +21,8 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("hybrid_needs_two_specs", r"at least two attention groups"),
         ("block_exceeds_budget", r"block_size \((\d+)\) must be <= "),
         ("kind_without_fine_lookup", r"does not support fine-grained"),
+        ("chunked_local_with_drop", r"eagle \+ chunked local"),
+        ("chunked_local_block", r"not compatible with chunked local"),
         ("never_fits", r"never fits the block pool"),
         ("draft_window_exceeds_block", r"Multi-module MTP"),
         ("kind_not_under_dcp", r"DCP with hybrid"),

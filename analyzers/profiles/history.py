@@ -74,6 +74,7 @@ _V0_28 = replace(
     mask_grid="scheduler_block",
     state_release_skips_gaps=False,
     can_disable_block_drop=False,
+    trims_every_full_group=False,
     exports_states=False,
     junction_checkpoint_option=None,
 )
@@ -89,6 +90,7 @@ _V0_26 = replace(
     aligns_until="last_block",
     realigns_past_last_block=False,
     splits_wide_blocks=False,
+    tail_needs_partial_hits=False,
 )
 
 PROFILES: dict[str, ReleaseProfile] = {

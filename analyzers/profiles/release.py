@@ -92,6 +92,10 @@ class ReleaseProfile:
     """`long_prefill_token_threshold` applies only while another request runs or waits. Since 0.31.
     (`sched/scheduler: schedule`)"""
 
+    tail_needs_partial_hits: bool = True
+    """A chunk stops at the prompt tail only where partial hits work. In 0.26 wherever the unit is finer than the
+    scheduler block, so that a step was spent on a boundary nothing can resume. (`sched/scheduler: Scheduler`)"""
+
     # --- which states and blocks get a key ---------------------------------------------------------------------
     mask_grid: Literal["hit_alignment", "scheduler_block"] = "hit_alignment"
     """The grid on which retention masks are drawn. The scheduler block up to 0.28.
@@ -144,6 +148,10 @@ class ReleaseProfile:
     drop_reads_whole_prompt: bool = True
     """The drop's extra unit may reach past the last-token limit. Since 0.32. (`kv_cache_coordinator:
     find_longest_cache_hit`)"""
+
+    trims_every_full_group: bool = True
+    """Full-attention tables are cut to the agreed hit. Up to 0.28 only those of the first spec, so that a second
+    one also adopted blocks past the hit. (the same)"""
 
     can_disable_block_drop: bool = True
     """`disable_eagle_block_drop` exists. Since 0.30. (`vllm/config/speculative.py: SpeculativeConfig`)"""

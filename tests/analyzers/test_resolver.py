@@ -96,6 +96,13 @@ class TestRefusals:
                 "ValueError",
                 "draft_window_exceeds_block",
             ),
+            ("full:64,chunked:32:window=64", {}, "AssertionError", "chunked_local_block"),
+            (
+                "full:32:draft,chunked:32:window=64:draft",
+                {"drafter": Drafter("eagle", 1, disable_lookahead_block_hashes=True)},
+                "AssertionError",
+                "chunked_local_with_drop",
+            ),
         ],
     )
     def test_what_the_engine_would_say(
