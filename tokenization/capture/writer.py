@@ -149,10 +149,13 @@ class TraceWriter:
     def _flush(self) -> bool:
         """Appends the batch as one member, trying again while the disk refuses and the capture goes on."""
         data = gzip.compress(self._lines, _GZIP_LEVEL) if self._path.suffix == ".gz" else bytes(self._lines)
-        while not self._append(data):
+        while True:
+            last = self._closing  # seen before the attempt, so that the last one begins after the capture's end
+            if self._append(data):
+                break
+            if last:
+                return False
             with self._wake:
-                if self._closing:
-                    return False
                 self._wake.wait_for(lambda: self._closing, _RETRY_S)
         self.counts.written += self._batch.written
         self.counts.incomplete += self._batch.incomplete
