@@ -150,7 +150,7 @@ class TraceWriter:
         """Appends the batch as one member, trying again while the disk refuses and the capture goes on."""
         data = gzip.compress(self._lines, _GZIP_LEVEL) if self._path.suffix == ".gz" else bytes(self._lines)
         while True:
-            last = self._closing  # seen before the attempt, so that the last one begins after the capture's end
+            last = self._closing  # the last attempt begins after the capture's end
             if self._append(data):
                 break
             if last:
