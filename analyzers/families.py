@@ -78,6 +78,16 @@ def typical_end(family: RequestFamily, shared: Int64) -> int:
     return int(np.median(ends)) if len(ends) else 0
 
 
+def spread_of_ends(family: RequestFamily, shared: Int64) -> tuple[int, int] | None:
+    """The 10th and 90th percentile of the ends, tokens, rounded down; None where nothing is shared."""
+    ends = shared[family.members]
+    ends = ends[ends > 0]
+    if not len(ends):
+        return None
+    low, high = np.percentile(ends, [10, 90])
+    return int(low), int(high)
+
+
 def family_rows(
     trace: TokenTrace,
     shared: Int64,
@@ -107,6 +117,7 @@ def family_rows(
                 prompt_tokens=int(trace.prompt_tokens[members].sum()),
                 shared_tokens=int(shared[members].sum()),
                 typical_end=typical_end(family, shared),
+                spread_of_ends=spread_of_ends(family, shared),
                 engine_hit_tokens={grid: int(tokens[members].sum()) for grid, tokens in hits.items()},
                 verdict=verdict,
                 advice=_advice(verdict, int(shared[members].max()), minimum_shared),

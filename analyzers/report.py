@@ -246,7 +246,11 @@ class LossesBySetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests with the same tools and first system line. `typical_end`: median end of the shared prefix."""
+    """Requests with the same tools, first system line, tenant and adapter.
+
+    Attributes:
+        typical_end: median end of the shared prefix. spread_of_ends: its 10th and 90th percentile.
+    """
 
     name: str
     requests: int
@@ -257,6 +261,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     advice: tuple[str, ...] = ()
     histogram: Histogram | None = None
+    spread_of_ends: tuple[int, int] | None = None
 
 
 class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,16 @@ def with_prompts(trace: TokenTrace, prompts: Sequence[UInt32]) -> TokenTrace:
     )
 
 
+def with_answers(trace: TokenTrace, answers: Sequence[UInt32]) -> TokenTrace:
+    """The same requests with other recorded answers."""
+    lengths = np.array([len(answer) for answer in answers], dtype=np.int64)
+    return replace(
+        trace,
+        outputs=np.concatenate(answers),
+        output_offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+    )
+
+
 @dataclass(frozen=True)
 class Widened:
     """A trace with requests added. `original` int64[R]: where the old requests stand; `source` int64[R']: the old

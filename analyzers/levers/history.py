@@ -94,6 +94,24 @@ def answer_of(trace: TokenTrace, request: int) -> UInt32:
     return trace.outputs[int(trace.output_offsets[request]) : int(trace.output_offsets[request + 1])]
 
 
+def rendered_answer(trace: TokenTrace, rewritten: Rewritten) -> UInt32:
+    """The earlier request's answer as the next prompt shows it: from where that goes on to the answer's last token and
+    the one that ends the turn. What a template writes behind the answer's own text is left out, so this is its least
+    length; none where the trace has no parts."""
+    nothing = np.zeros(0, dtype=np.uint32)
+    start, request = rewritten.resumed, rewritten.request
+    if start is None or isinstance(trace.parts, OnePart):
+        return nothing
+    last = start
+    for at in range(start, int(trace.prompt_tokens[request])):
+        part = trace.parts.part_of(request, at)
+        if part in ("user", "tool", "system", "tools"):
+            break
+        if part in ("assistant", "output"):
+            last = at + 1
+    return trace.prompt(request)[start : last + 1] if last > start else nothing
+
+
 def _compare(
     trace: TokenTrace, request: int, earlier: int, *, answers: bool, named: bool
 ) -> Rewritten | None:

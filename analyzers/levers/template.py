@@ -12,8 +12,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from kvtune.analyzers.levers.edits import with_prompts
-from kvtune.analyzers.levers.history import Rewritten, answer_of, find_rewritten
+from kvtune.analyzers.levers.edits import with_answers, with_prompts
+from kvtune.analyzers.levers.history import Rewritten, answer_of, find_rewritten, rendered_answer
 from kvtune.analyzers.levers.trial import Baseline, Found, try_change
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
@@ -88,7 +88,10 @@ def _letters(text: str) -> list[str]:
 def _preserve(
     base: Baseline, cause: str, rewritten: list[Rewritten], edited: int, wording: Wording, *, answers: bool
 ) -> Found | None:
-    gain = try_change(base, trace=with_prompts(base.trace, _verbatim(base.trace, rewritten, answers=answers)))
+    changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, answers=answers))
+    if answers:
+        changed = with_answers(changed, _answers(base.trace, rewritten))
+    gain = try_change(base, trace=changed)
     if gain.tokens <= 0:
         return None
     first = rewritten[0]
@@ -111,6 +114,16 @@ def _preserve(
         limits="not where dropping it is wanted, to save context or because the model was trained so",
     )
     return Found(lever, gain)
+
+
+def _answers(trace: TokenTrace, rewritten: list[Rewritten]) -> list[UInt32]:
+    """All recorded answers. One whose ids nobody could tell, since its prompt is rendered otherwise with it than
+    without, is what the next prompt shows of it: the very ids, once history is kept."""
+    answers = [answer_of(trace, request) for request in range(len(trace))]
+    for one in rewritten:
+        if not len(answers[one.earlier]):
+            answers[one.earlier] = rendered_answer(trace, one)
+    return answers
 
 
 def _length(base: Baseline, rewritten: Rewritten) -> int:

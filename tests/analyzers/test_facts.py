@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvtune.analyzers.families import RequestFamily, typical_end, verdict_of
+from kvtune.analyzers.families import RequestFamily, spread_of_ends, typical_end, verdict_of
 from kvtune.analyzers.hash_cost import hash_positions, measure_hash_cost
 from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.prefix_tree import KEY_SHIFT
@@ -96,3 +96,10 @@ def test_verdicts() -> None:
     assert verdict(shared, none, evicted=528, granularity=72) == "evicted"
     assert verdict(shared, np.array([0, 528]), granularity=72) == "reused"
     assert typical_end(family, shared) == 600
+
+
+def test_ends_of_a_family_are_spread() -> None:
+    # Ten ends from 100 to 1,000: their 10th percentile is 190, the 90th 910; requests that share nothing do not count.
+    shared = np.array([0, *range(100, 1_001, 100)])
+    assert spread_of_ends(RequestFamily("all", np.arange(11)), shared) == (190, 910)
+    assert spread_of_ends(RequestFamily("one", np.arange(1)), shared) is None

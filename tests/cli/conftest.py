@@ -150,6 +150,7 @@ def sample_report() -> Report:
                 prompt_tokens=6_848_473,
                 shared_tokens=6_422_734,
                 typical_end=5_120,
+                spread_of_ends=(3_845, 7_010),
                 engine_hit_tokens={528: 5_600_000, 96: 6_100_000},
                 verdict="reused",
                 advice=("prime its 3,845 common tokens once",),

@@ -174,6 +174,7 @@ def families_table(report: Report) -> Table:
         Column("prompt tokens", keep=3),
         Column("shared"),
         Column("typical end", keep=2),
+        Column("ends, 80 %", keep=4),
         Column("hits today"),
         *([Column(f"at {advice.unit:,}")] if advice.unit != advice.current_unit else []),
         Column("verdict", "left"),
@@ -185,6 +186,7 @@ def families_table(report: Report) -> Table:
             count(family.prompt_tokens),
             count(family.shared_tokens),
             count(family.typical_end),
+            f"{family.spread_of_ends[0]:,}–{family.spread_of_ends[1]:,}" if family.spread_of_ends else "–",
             count(family.engine_hit_tokens.get(advice.current_unit)),
             *(
                 [count(family.engine_hit_tokens.get(advice.unit))]

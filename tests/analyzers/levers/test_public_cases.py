@@ -303,3 +303,27 @@ def test_nothing_is_found_in_prompts_that_part_for_good() -> None:
 def test_repeated_prompts_want_nothing() -> None:
     trace = replace(trace_of([ids(HEAD + STABLE)] * 4), sessions=["s"] * 4)
     assert find_levers(base_of(trace, "full:16"), trace, no_progress, Wording(decode)) == []
+
+
+class AnswersAt:
+    """The assistant's text stands from `start` to `end` in the second prompt; the user's is all else."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+
+    def part_of(self, request: int, position: int) -> str:
+        return "assistant" if request and self.start <= position < self.end else "user"
+
+
+def test_answers_count_again_once_history_is_kept() -> None:
+    # A prompt of 320 that ends in "<think>\n" (8), which the next one drops: nobody can tell the ids of the answer, and
+    # 304 of 312 are reused. Kept, the answer of 160 and its end are the ids that were generated, and all but the last
+    # are cached: 320 + 161 - 1 = 480 are reused, and the prompt is 8 tokens longer.
+    start, answer = HEAD + prose(1, 280), prose(2, 160)
+    turns = [ids(start + "<think>\n"), ids(start + answer + "#" + question(1))]
+    trace = trace_of(turns, [[], []], sessions=["s", "s"], parts=AnswersAt(312, 312 + 160))
+    base = base_of(trace, "full:16", outputs="recorded")
+    assert base.result.hit_tokens.tolist() == [0, 304]
+    lever = first(base)
+    assert (lever.kind, lever.gain_tokens) == ("template", 480 - 304 - 8)
+    assert "empty think block in 1 of 2 requests" in lever.evidence
