@@ -29,12 +29,12 @@ class ExactGrid:
     scan_chunk: int = 32
     query_tile: int = 16
     key_tile: int = 512
-    matmul_rows: int = 32
+    matmul_rows: int = 64
     row_multiple: int = 32
 
 
-FAST_SCAN_CHUNK = 64
-"""Tokens per chunk of a scan where no grid is asked for."""
+FAST_SCAN_CHUNK = {"cpu": 32, "cuda": 64}
+"""Tokens per chunk of a scan where no grid is asked for, by device."""
 
 
 def round_up(value: int, multiple: int) -> int:

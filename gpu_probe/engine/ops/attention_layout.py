@@ -102,24 +102,25 @@ def fast_layout(step: Step, paging: Paging, dtype: torch.dtype) -> AttentionLayo
 
 
 def exact_layout(step: Step, paging: Paging, dtype: torch.dtype, grid: ExactGrid) -> AttentionLayout:
-    """Every query in a tile at an absolute position, over whole key tiles from an absolute position."""
+    """Every query in a tile at an absolute position, over whole key tiles from an absolute position.
+
+    Key tiles that are masked as a whole leave a result's bits alone, so tiles are batched over the union of theirs.
+    """
     tile, keys = grid.query_tile, grid.key_tile
     ends = step.starts + step.lengths
     first = step.starts // tile * tile
-    low = paging.first_key(first) // keys * keys
     wide = ends - first > tile
-    batches = [
-        _batch(
-            step,
-            np.full(-(-int(ends[b] - first[b]) // tile), b),
-            np.arange(first[b], round_up(int(ends[b]), tile)).reshape(-1, tile),
-            low[b : b + 1],
-            paging,
-            dtype,
-            grid,
-        )
-        for b in np.flatnonzero(wide)
-    ]
+    batches = []
+    for b in np.flatnonzero(wide):
+        at = np.arange(first[b], round_up(int(ends[b]), tile)).reshape(-1, tile)
+        low = paging.first_key(at[:, 0]) // keys * keys
+        stop = -(-np.minimum(at[:, -1] + 1, ends[b]) // keys) * keys
+        changes = np.flatnonzero((np.diff(low) != 0) | (np.diff(stop) != 0)) + 1
+        batches += [
+            _batch(step, np.full(len(run), b), at[run], low[run[:1]], paging, dtype, grid, stop[run[:1]])
+            for run in np.split(np.arange(len(at)), changes)
+        ]
+    low = paging.first_key(first) // keys * keys
     narrow = np.flatnonzero(~wide)
     batches.extend(
         _batch(step, chosen, first[chosen][:, None] + np.arange(tile), low[chosen], paging, dtype, grid)
@@ -172,16 +173,17 @@ def _batch(
     paging: Paging,
     dtype: torch.dtype,
     grid: ExactGrid | None = None,
+    stop: Int64 | None = None,
 ) -> Batch:
     """Tiles at positions `at` int64[B, q] of sequences `members`, keys from `low` on.
 
-    `low` int64[B], or int64[1] where all tiles read the keys of the first one's sequence. Positions outside the
-    sequence's share of the step are no queries.
+    `low` int64[B], or int64[1] where all tiles read the keys of the first one's sequence; up to `stop` (the end of
+    the sequence's share). Positions outside the share are no queries.
     """
     page, per_block = paging.page, paging.pages_per_block
     start, end = step.starts[members][:, None], (step.starts + step.lengths)[members][:, None]
     owners = members[: len(low)]
-    last = end[: len(low)]
+    last = end[: len(low)] if stop is None else np.minimum(end[: len(low)], stop[:, None])
     count = round_up(int((last[:, 0] - low).max()), page if grid is None else grid.key_tile)
     number = low[:, None] // page + np.arange(count // page)
     written = number * page < last

@@ -95,6 +95,11 @@ def tiled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tile: int) -> T
     missing = -rows % tile
     if missing:
         x = torch.cat([x, x.new_zeros(missing, x.shape[1])])
-    if len(x) == tile:
-        return functional.linear(x, weight, bias)[:rows]
-    return torch.cat([functional.linear(part, weight, bias) for part in x.split(tile)])[:rows]
+    out = x.new_empty(len(x), weight.shape[0])
+    transposed = weight.T
+    for part, into in zip(x.split(tile), out.split(tile), strict=True):
+        if bias is None:
+            torch.mm(part, transposed, out=into)
+        else:
+            torch.addmm(bias, part, transposed, out=into)
+    return out[:rows]

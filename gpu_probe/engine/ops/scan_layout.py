@@ -57,7 +57,7 @@ def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayou
     """
     absolute = grid is not None and grid.scan_grid
     replay = absolute and grid is not None and grid.chunk_replay
-    chunk = FAST_SCAN_CHUNK if grid is None else grid.scan_chunk
+    chunk = FAST_SCAN_CHUNK[step.device.type] if grid is None else grid.scan_chunk
     starts, lengths = step.starts[members], step.lengths[members]
     lead = starts % chunk if absolute else np.zeros_like(starts)
     filled = lead + lengths

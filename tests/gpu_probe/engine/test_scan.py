@@ -67,11 +67,11 @@ def one_sequence_step(start, stop, grid=None):
 
 @pytest.mark.parametrize("kind", ["delta", "mamba"])
 def test_chunks_equal_the_recurrence_at_every_cut(engine, kind):
-    length = 2 * FAST_SCAN_CHUNK + 20
+    length = 2 * FAST_SCAN_CHUNK["cpu"] + 20
     scan = Scan(engine.operators[kind], kind, length)
     slow = scan.layer()
     want = scan.run(ReferenceOps(), 0, length, slow, one_sequence_step(0, length))
-    for cut in range(1, 2 * FAST_SCAN_CHUNK + 2):
+    for cut in range(1, 2 * FAST_SCAN_CHUNK["cpu"] + 2):
         cache = scan.layer()
         ops = FastOps(torch.float64)
         first = scan.run(ops, 0, cut, cache, one_sequence_step(0, cut))
