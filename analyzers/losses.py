@@ -40,13 +40,17 @@ def losses_by_request(
     replica: Int32 | None,
     shared: Int64,
     arrivals: Arrivals = "sequential",
+    result: ReplayResult | None = None,
 ) -> dict[str, Int64]:
     """Losses under `config`, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
 
     Args:
+        result: the same replay without a record, where it is known: it may say all that there is to say.
         replica: int32[R], the cache that each request meets; None: one for all.
         shared: int64[R], from `find_shared_prefixes`, under the outputs that `inputs` holds.
     """
+    if result is not None and _only_states_were_missing(config, result, arrivals):
+        return _missing_states(shared, result)
     if replica is None:
         return _losses(config, inputs, shared, arrivals)
     losses = {name: np.zeros(len(shared), dtype=np.int64) for name in LOSSES}
@@ -56,6 +60,26 @@ def losses_by_request(
         for name, values in part.items():
             losses[name][indices] = values
     return losses
+
+
+def _only_states_were_missing(config: EngineConfig, result: ReplayResult, arrivals: Arrivals) -> bool:
+    """Whether nothing but the grid and missing Mamba states can have stood in the way: one request after the other,
+    nothing evicted or refused, no window, no drafter."""
+    return (
+        arrivals == "sequential"
+        and config.enable_prefix_caching
+        and config.drafter is None
+        and {group.kind for group in config.groups} == {"full", "mamba"}
+        and not result.refused
+        and not result.evicted_blocks.any()
+    )
+
+
+def _missing_states(shared: Int64, result: ReplayResult) -> dict[str, Int64]:
+    grid = result.sizes.cache_hit_alignment
+    on_grid = np.maximum(shared // grid * grid, result.hit_tokens)
+    losses = {name: np.zeros_like(shared) for name in LOSSES}
+    return losses | {"granularity": shared - on_grid, "no_recurrent_state": on_grid - result.hit_tokens}
 
 
 def _losses(config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals) -> dict[str, Int64]:

@@ -184,9 +184,14 @@ def analyze(
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
     losses_today, losses_then = (
         losses_by_request(
-            replace(config, match_unit=found.unit_on(grid)), inputs, found.replica, shared, options.arrivals
+            replace(config, match_unit=found.unit_on(grid)),
+            inputs,
+            found.replica,
+            shared,
+            options.arrivals,
+            result,
         )
-        for grid in (found.setting.current_unit, found.choice.unit)
+        for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )
     levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
     return Report(

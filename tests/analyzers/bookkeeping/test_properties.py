@@ -82,9 +82,12 @@ def test_the_conservation_laws_hold_after_every_request(
 @given(families(), engines())
 def test_losses_sum(prompts: list[list[int]], config: EngineConfig) -> None:
     inputs, shared = inputs_of(prompts)
-    losses = losses_by_request(config, inputs, None, shared)
+    losses, result = losses_by_request(config, inputs, None, shared), replay(config, inputs)
     assert all((loss >= 0).all() for loss in losses.values())
-    np.testing.assert_array_equal(sum(losses.values()) + replay(config, inputs).hit_tokens, shared)
+    np.testing.assert_array_equal(sum(losses.values()) + result.hit_tokens, shared)
+    without_record = losses_by_request(config, inputs, None, shared, result=result)
+    for name, loss in losses.items():
+        np.testing.assert_array_equal(without_record[name], loss, err_msg=name)
     kinds = {group.kind for group in config.groups}
     if config.num_blocks is None:
         assert not losses["evicted"].any()
