@@ -106,13 +106,19 @@ def calibrate(
     repeats: int = 3,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
-    """Runs every batch `repeats` times after one to warm up, takes the fastest, and fits."""
+    """Runs every batch that fits in memory `repeats` times after one to warm up, takes the fastest, and fits.
+
+    Raises:
+        ValueError: too few batches fit.
+    """
     batches = designed_batches() if batches is None else batches
     sizes = [group.group.block_size for group in probe.layers]
-    longest = max(
+    needed = [
         sum(-(-(start + count) // size) for start, count in batch for size in sizes) for batch in batches
-    )
-    harness = Harness(probe, longest + 1)
+    ]
+    largest = min(max(needed) + 1, probe.largest_pool())
+    harness = Harness(probe, largest)
+    batches = [batch for batch, blocks in zip(batches, needed, strict=True) if blocks < largest]
     shapes, seconds = [], []
     for batch in batches:
         harness.release()

@@ -12,7 +12,7 @@ from kvtune.analyzers.replay import replay
 from kvtune.gpu_probe.engine.agreement import departures, other_tokens
 from kvtune.gpu_probe.engine.candidates import Candidate
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL, fit_step_cost
+from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
 from kvtune.gpu_probe.engine.measure import QUALIFYING_SHARE, largest_rate, qualifying
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.workload import Workload
@@ -103,21 +103,16 @@ class Extras:
 
 
 def rate_that_meets(
-    probe: Probe, candidate: Candidate, workload: Workload, options: ProbeOptions
+    probe: Probe, candidate: Candidate, workload: Workload, options: ProbeOptions, cost: StepCost
 ) -> float | None:
-    """The largest multiple of the trace's arrival rate that meets the objectives, by rehearsal under step costs."""
+    """The largest multiple of the trace's arrival rate that meets the objectives, by rehearsal under step costs.
+
+    None without objectives or arrivals, and where the fitted costs are too far off to be used.
+    """
     if not options.slo or workload.inputs.arrival is None:
         return None
-    if options.clock == "model":
-        cost = NOMINAL
-    else:
-        steps = [step for record in candidate.records for step in record.steps]
-        seconds = [taken for record in candidate.records for taken in record.step_s]
-        if len(steps) < 12:
-            return None
-        cost = fit_step_cost(steps, seconds)
-        if not cost.extrapolates:
-            return None
+    if options.clock != "model" and not cost.extrapolates:
+        return None
 
     def met(rate: float) -> bool:
         record = probe.rehearse(candidate.config, workload, arrivals="trace", rate=rate, cost=cost)

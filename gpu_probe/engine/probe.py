@@ -124,32 +124,49 @@ class Probe:
         clock = ModelClock(cost.seconds)
         return Run(config, workload, clock, None, arrivals=arrivals, rate=rate, hashing=False).run()
 
+    def largest_pool(self) -> int:
+        """Blocks that fit in the memory that is free now, room for activations left."""
+        return int(free_bytes(self.device) * POOL_SHARE_OF_FREE) // self._block_bytes()
+
     def allocate(self, num_blocks: int) -> CachePools:
-        """Pools of `num_blocks`, or the refusal that names the largest that fits."""
+        """Pools of `num_blocks`.
+
+        Raises:
+            UnusableInputError: they do not fit; it names the largest that would.
+        """
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        open_chunk = self.grid.scan_chunk if self.grid else 0
-        dtype, state_dtype = self.precision.dtype, self.precision.state_dtype
-        page = pool_page_bytes(
-            self.spec, self.layers, dtype=dtype, state_dtype=state_dtype, open_chunk=open_chunk
-        )
-        free = int(free_bytes(self.device) * POOL_SHARE_OF_FREE)
-        if num_blocks * page > free:
+        largest = self.largest_pool()
+        if num_blocks > largest:
+            needed, free = num_blocks * self._block_bytes() / 1e9, free_bytes(self.device) / 1e9
             raise UnusableInputError(
                 f"a pool of {num_blocks} blocks does not fit on {self.device}",
                 field="--num-blocks",
-                found=f"{num_blocks * page / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
-                wanted=f"at most {max(free // page, 0)} blocks",
+                found=f"{needed:.2f} GB needed, {free:.2f} GB free",
+                wanted=f"at most {largest} blocks",
                 way_out="lower --num-blocks or --layers",
             )
         return CachePools(
             self.spec,
             self.layers,
             num_blocks,
-            dtype=dtype,
-            state_dtype=state_dtype,
+            dtype=self.precision.dtype,
+            state_dtype=self.precision.state_dtype,
             device=self.device,
-            open_chunk=open_chunk,
+            open_chunk=self._open_chunk,
+        )
+
+    @property
+    def _open_chunk(self) -> int:
+        return self.grid.scan_chunk if self.grid else 0
+
+    def _block_bytes(self) -> int:
+        return pool_page_bytes(
+            self.spec,
+            self.layers,
+            dtype=self.precision.dtype,
+            state_dtype=self.precision.state_dtype,
+            open_chunk=self._open_chunk,
         )
 
 

@@ -20,10 +20,11 @@ from kvtune.analyzers.replay import replay
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.validation import Validation
 from kvtune.gpu_probe.engine.agreement import Predicted, departures, other_tokens
+from kvtune.gpu_probe.engine.calibrate import calibrate
 from kvtune.gpu_probe.engine.candidates import Candidate, rows
 from kvtune.gpu_probe.engine.checkpoint import load_weights
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, WallClock
-from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
 from kvtune.gpu_probe.engine.devices import device_label
 from kvtune.gpu_probe.engine.extras import Extras, rate_that_meets
 from kvtune.gpu_probe.engine.grid import ExactGrid
@@ -88,6 +89,7 @@ class Session:
         if options.requests is None:
             self.workload = self.workload.first(_affordable(self.probe, self.workload, configs, options))
         self.candidates = [self._predict(each) for each in configs]
+        self.cost = NOMINAL
 
     def run(self, progress: Progress) -> ProbeResult:
         """Runs everything; an interruption keeps what is finished.
@@ -100,6 +102,10 @@ class Session:
         if not finished:
             raise KeyboardInterrupt
         differences, notes = list(self._differences(finished)), list(self._notes())
+        if self.options.clock != "model" and not interrupted:
+            progress("step costs", 0, 1)
+            self.cost = calibrate(self.probe).cost
+            notes.append(_said_of(self.cost))
         if interrupted:
             notes.append("stopped before all runs were done: the figures are of those that were")
         else:
@@ -125,7 +131,9 @@ class Session:
                     finished,
                     options.slo,
                     deterministic=options.clock == "model",
-                    largest_rate=lambda each: rate_that_meets(self.probe, each, self.workload, options),
+                    largest_rate=lambda each: rate_that_meets(
+                        self.probe, each, self.workload, options, self.cost
+                    ),
                 )
             ),
             agrees=not differences,
@@ -225,6 +233,15 @@ class Session:
             and "synthetic" in chosen.rung
         ):
             yield "routing of experts is synthetic: nearly uniform"
+
+
+def _said_of(cost: StepCost) -> str:
+    errors = f"held-out error {cost.mean_error:.0%} in the mean, {cost.p90_error:.0%} at the 90th percentile"
+    if not cost.extrapolates:
+        return f"the step-cost model fitted here is not used ({errors})"
+    return (
+        f"a step costs what {cost.step_cost_tokens or 0:.0f} prefilled tokens cost on this device ({errors})"
+    )
 
 
 def _choose(options: ProbeOptions) -> Chosen:
