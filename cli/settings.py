@@ -40,7 +40,7 @@ class SettingsCommand(TyperCommand):
         )
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        asked_once = {"--" + name for name in ONLY_FLAGS}
+        asked_once = {"-h", *("--" + name for name in ONLY_FLAGS)}
         if ctx.resilient_parsing or asked_once.intersection(args):
             return super().parse_args(ctx, args)
         given, _, _ = self.make_parser(ctx).parse_args(list(args))

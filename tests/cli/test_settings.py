@@ -125,6 +125,7 @@ def test_a_value_that_an_option_refuses_names_where_it_came_from(
 def test_help_works_beside_a_broken_file(run, tmp_path: Path) -> None:
     (tmp_path / "kvtune.toml").write_text("nonsense")
     assert run("analyze", "--help").code == 0
+    assert run("analyze", "-h").code == 0
 
 
 def test_the_template_names_every_option_and_can_be_used(tmp_path: Path) -> None:
