@@ -199,8 +199,8 @@ def windows_sentence(report: Report) -> str:
     stable = "stable" if near == len(known) else "mostly stable" if 2 * near > len(known) else "not stable"
     harm = f" It loses in {worse:,} of them." if worse else ""
     return (
-        f"The recommendation is {stable}: unit {advice.unit:,} is the best in {best:,} of {plural(len(known), 'slice')}, "
-        f"and brings at least nine tenths of the best one's net gain in {near:,}.{harm}"
+        f"The recommendation is {stable}: unit {advice.unit:,} is the best in {best:,} of "
+        f"{plural(len(known), 'slice')}, and brings at least nine tenths of the best one's net gain in {near:,}.{harm}"
     )
 
 
