@@ -1,0 +1,126 @@
+"""`kvtune validate` at the command line: ways to run, stored reports, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvtune.cli.app import main
+
+pytest.importorskip("torch")
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TRACE = str(SAMPLES / "functions.jsonl.gz")
+
+
+def validate(*arguments: str) -> int:
+    return main(["validate", *arguments, "--quiet", "--requests", "2", "--units", "176,528"])
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A report of the sample."""
+    path = tmp_path / "report.json"
+    assert main(["analyze", TRACE, "--quiet", "--units", "176,528", "--json", str(path)]) == 0
+    return path
+
+
+def test_a_trace_is_analyzed_executed_and_reported(tmp_path, capsys):
+    path = tmp_path / "v.json"
+    assert validate(TRACE, "--json", str(path)) == 0
+    text = capsys.readouterr().out
+    assert "Execution agrees with the prediction." in text
+    document = json.loads(path.read_bytes())
+    found = document["validation"]
+    assert found["agrees"]
+    assert found["requests"] == 2
+    assert [row["unit"] for row in found["candidates"]] == [1056, 176, 528]
+    assert all(row["matched_tokens"] == row["predicted_tokens"] for row in found["candidates"])
+    assert any("executed (L0 tiny model" in caveat for caveat in document["recommendation"]["caveats"])
+
+
+def test_a_stored_report_opens_its_trace_again(stored, tmp_path, capsys):
+    target = tmp_path / "v.json"
+    assert main(["validate", str(stored), "--quiet", "--requests", "2", "--json", str(target)]) == 0
+    capsys.readouterr()
+    document = json.loads(target.read_bytes())
+    assert document["trace"] == json.loads(stored.read_bytes())["trace"]
+    assert document["validation"]["agrees"]
+
+
+def test_a_changed_trace_is_refused(stored, capsys):
+    document = json.loads(stored.read_bytes())
+    document["trace"]["sha256"] = "0" * 64
+    stored.write_text(json.dumps(document))
+    assert validate(str(stored)) == 2
+    assert "not the one that was analyzed" in capsys.readouterr().err
+
+
+def test_a_report_of_stdin_is_refused(stored, capsys):
+    document = json.loads(stored.read_bytes())
+    document["command"] = document["command"].replace(TRACE, "-")
+    stored.write_text(json.dumps(document))
+    assert validate(str(stored)) == 2
+    assert "stdin" in capsys.readouterr().err
+
+
+def test_disagreement_exits_with_1_and_shows_both_figures(monkeypatch, tmp_path, capsys):
+    from kvtune.gpu_probe.engine import runner
+
+    original = runner.Run.run
+
+    def wrong(self):
+        record = original(self)
+        record.hit_tokens[-1] += 1
+        return record
+
+    monkeypatch.setattr(runner.Run, "run", wrong)
+    path = tmp_path / "v.json"
+    assert validate(TRACE, "--json", str(path)) == 1
+    assert "Execution differs from the prediction." in capsys.readouterr().out
+    document = json.loads(path.read_bytes())
+    assert document["recommendation"]["confidence"] == "low"
+    assert any(
+        "predicted" in caveat and "matched" in caveat for caveat in document["recommendation"]["caveats"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpu", "--device", "cpu"], "only one of these"),
+        (["--endpoint", "http://127.0.0.1:1", "--gpu"], "only one of these"),
+        (["--slo", "ttft"], "is no objective"),
+        (["--slo", "ttft=0.5,speed=3"], "is no objective"),
+        (["--slo", "tpot=-1"], "is no objective"),
+    ],
+)
+def test_unusable_options_are_refused(arguments, words, capsys):
+    assert validate(TRACE, *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_gpu_without_a_gpu_exits_with_4(capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    for arguments in (["--gpu"], ["--device", "cuda"]):
+        assert main(["validate", *arguments]) == 4
+        error = capsys.readouterr().err
+        assert "there is no GPU for --gpu" in error
+        assert error.count("\n") == 1
+
+
+def test_the_model_clock_gives_the_same_bytes_but_for_what_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    documents = []
+    for name in ("a.json", "b.json"):
+        assert validate(TRACE, "--json", str(tmp_path / name)) == 0
+        document = json.loads((tmp_path / name).read_bytes())
+        del document["measured"]
+        documents.append(json.dumps(document))
+    capsys.readouterr()
+    assert documents[0] == documents[1]
