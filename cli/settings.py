@@ -21,6 +21,9 @@ from kvtune.tokenization.errors import UnusableInputError
 FILE_NAME = "kvtune.toml"
 ONLY_FLAGS = frozenset({"help", "version", "init", "install-completion", "show-completion"})
 """Options that ask for something once; they make no sense in a file."""
+NOT_FROM_FILES = frozenset({"serve", "force", "endpoint", "trust-request-chat-template"})
+"""Options that start a program, send prompts away, overwrite files or trust a template: a file that came along with a
+downloaded trace must not decide that."""
 
 _MAX_BYTES = 2**20
 _Value = str | bool
@@ -116,6 +119,10 @@ def load_settings(path: Path, known: dict[str, Any]) -> dict[str, _Value]:
             raise UnusableInputError(
                 "is no option of kvtune", where=str(path), field=key[:80], way_out=_nearest(key, known)
             )
+        if key in NOT_FROM_FILES:
+            raise UnusableInputError(
+                "is not taken from a file", where=str(path), field=key, way_out=f"give it as --{key}"
+            )
         values[key] = _as_given(path, key, value, known[key].metavar or "")
     return values
 
@@ -163,7 +170,7 @@ def settings_template(command: Any) -> str:
     ]
     panel = None
     for name, param in long_options(command).items():
-        if name in ONLY_FLAGS or param.hidden:
+        if name in ONLY_FLAGS | NOT_FROM_FILES or param.hidden:
             continue
         if param.rich_help_panel != panel:
             panel = param.rich_help_panel

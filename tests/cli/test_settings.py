@@ -132,7 +132,13 @@ def test_the_template_names_every_option_and_can_be_used(tmp_path: Path) -> None
     text = settings_template(ANALYZE)
     assert tomllib.loads(text) == {}
     lines = [line[2:] for line in text.splitlines() if " = " in line]
-    assert {line.split(" = ")[0] for line in lines} == KNOWN.keys() - {"help", "version", "init"}
+    assert {line.split(" = ")[0] for line in lines} == KNOWN.keys() - {
+        "help",
+        "version",
+        "init",
+        "force",
+        "trust-request-chat-template",
+    }
     path = tmp_path / "kvtune.toml"
     path.write_text("\n".join(lines))
     load_settings(path, KNOWN)
@@ -145,3 +151,11 @@ def test_init_writes_the_file_once(run, tmp_path: Path) -> None:
     assert "# groups = " in (tmp_path / "kvtune.toml").read_text()
     assert run("analyze", "--init").code == 2
     assert run("analyze", "--init", "--force").code == 0
+
+
+@pytest.mark.parametrize("line", ['serve = "rm -r /"', "force = true", 'endpoint = "http://203.0.113.1"'])
+def test_a_file_beside_a_trace_starts_sends_and_overwrites_nothing(run, tmp_path: Path, line: str) -> None:
+    (tmp_path / "kvtune.toml").write_text(line + "\n")
+    done = run("analyze", "trace.jsonl")
+    assert done.code == 2
+    assert "is not taken from a file" in done.err
