@@ -128,6 +128,7 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
         scheduler_block_size=sizes.scheduler_block_size,
         step_cost=options.step_cost_tokens,
         has_recurrent_state=any(group.kind == "mamba" for group in config.groups),
+        caches=config.enable_prefix_caching,
     )
     choice = choose(
         outcomes,

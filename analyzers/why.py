@@ -27,6 +27,7 @@ class Setting:
     scheduler_block_size: int
     step_cost: int
     has_recurrent_state: bool
+    caches: bool = True
 
 
 def useful_tails(prompt_tokens: Int64, repeated: Int64, unit: int) -> int:
@@ -40,6 +41,8 @@ def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting
     by_unit = {outcome.unit: outcome for outcome in outcomes}
     current, best = by_unit[setting.current_unit], by_unit[choice.unit]
     finest = by_unit[min(by_unit)]
+    if not setting.caches:
+        return "Prefix caching is off: every prompt is computed whole, whatever the unit."
     if choice.action == "cannot_help":
         return (
             f"Hits land on multiples of {choice.unit:,} tokens whatever the unit: no other unit that the engine "

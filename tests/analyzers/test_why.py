@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kvtune.analyzers.recommend import Choice, Outcome
@@ -56,6 +58,13 @@ def test_the_finest_wins() -> None:
 def test_keep_says_that_hits_already_end_inside_blocks() -> None:
     outcomes = [outcome(1056, 0, 1), outcome(16, 0, 2)]
     assert "other" in explain_choice(choice("keep", 1056), outcomes, setting(0))
+
+
+def test_caching_off_is_said_first() -> None:
+    off = replace(setting(1000), caches=False)
+    assert explain_choice(choice("cannot_help", 1056), [outcome(1056, 0, 1)], off).startswith(
+        "Prefix caching is off"
+    )
 
 
 def test_no_talk_of_recurrent_states_without_any() -> None:
