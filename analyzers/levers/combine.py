@@ -30,7 +30,7 @@ def combine(base: Baseline, ranked: list[Found], floor: float) -> Found | None:
     Args:
         ranked: single levers, best first; floor: what each further one must bring, tokens.
     """
-    best = next((one for one in ranked if one.lever.advice), None)
+    best = next((one for one in ranked if one.lever.advice and one.gain.after is not None), None)
     if best is None or best.gain.after is None:
         return None
     world = _World(best.gain.after, best.gain.original, (best,))

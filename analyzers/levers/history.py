@@ -18,6 +18,7 @@ from kvtune.analyzers.shared import SharedPrefixes
 from kvtune.tokenization.trace import OnePart, TokenTrace, UInt32
 
 _MOST_EDITS = 64
+_SHORT_ANSWER = 8
 _TAIL = 48
 _TAIL_OF_UNNAMED = 8
 """Tokens at a prompt's end that may be missing in the next one: a generation prompt, an empty think block."""
@@ -69,13 +70,13 @@ def find_rewritten(trace: TokenTrace, shared: SharedPrefixes, *, answers: bool) 
 
 
 def _goes_on(trace: TokenTrace, rewritten: Rewritten) -> bool:
-    """Whether what is new begins with an answer, as it does in a conversation; not known without parts."""
+    """Whether an answer stands between where the prompts part and where what is new begins, or soon after, as it does
+    in a conversation; not known without parts."""
     if isinstance(trace.parts, OnePart) or rewritten.resumed is None:
         return True
-    near = range(
-        rewritten.resumed, min(rewritten.resumed + _TAIL, int(trace.prompt_tokens[rewritten.request]))
-    )
-    return any(trace.parts.part_of(rewritten.request, at) in ("assistant", "output") for at in near)
+    end = min(rewritten.resumed + _TAIL, int(trace.prompt_tokens[rewritten.request]))
+    places = range(rewritten.kept, end)
+    return any(trace.parts.part_of(rewritten.request, at) in ("assistant", "output") for at in places)
 
 
 def sent_before(trace: TokenTrace, request: int, *, answers: bool) -> UInt32:
@@ -128,6 +129,8 @@ def _compare(
             resumed = at
             break
         meeting = meet_again(prompt[at:], before[old:])
+        if meeting is None and answers and named:
+            meeting = meet_again(prompt[at:], before[old:], _SHORT_ANSWER)
         if meeting is None:
             tail = before[old:]
             if len(tail) <= (_TAIL if named or edits else min(_TAIL_OF_UNNAMED, len(before) // 10)):

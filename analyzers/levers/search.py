@@ -62,7 +62,7 @@ def find_levers(
 def _ranked(found: list[Found]) -> list[Found]:
     """By falling gain. Changed traces are large: only the best lever keeps what it leads to, to build upon."""
     ranked = sorted(found, key=lambda one: (-one.lever.gain_tokens, one.lever.kind, one.lever.what))
-    best = next((one for one in ranked if one.lever.advice), None)
+    best = next((one for one in ranked if one.lever.advice and one.gain.after is not None), None)
     return [one if one is best else replace(one, gain=replace(one.gain, after=None)) for one in ranked]
 
 

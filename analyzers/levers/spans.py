@@ -68,24 +68,25 @@ def common_prefix(one: UInt32, other: UInt32) -> int:
     return size
 
 
-def meet_again(one: UInt32, other: UInt32) -> Meeting | None:
-    """The nearest place (fewest tokens skipped in all) from which `RUN` tokens of both are equal."""
-    if min(len(one), len(other)) < RUN:
+def meet_again(one: UInt32, other: UInt32, least: int = RUN) -> Meeting | None:
+    """The nearest place (fewest tokens skipped in all) from which `least` tokens of both, at most 32, are equal."""
+    if min(len(one), len(other)) < least:
         return None
-    marks, other_marks = _window_hashes(one), _window_hashes(other)
+    marks, other_marks = _window_hashes(one, least), _window_hashes(other, least)
     _, places, other_places = np.intersect1d(marks, other_marks, return_indices=True)
     for index in np.argsort(places + other_places, kind="stable").tolist():
         first, second = int(places[index]), int(other_places[index])
         run = common_prefix(one[first:], other[second:])
-        if run >= RUN:
+        if run >= least:
             return Meeting(first, second, run)
     return None
 
 
-def _window_hashes(text: UInt32) -> npt.NDArray[np.uint64]:
-    """A hash of the `RUN` tokens from each of the first places on."""
-    windows = np.lib.stride_tricks.sliding_window_view(text[: REACH + RUN], RUN)
-    return windows.astype(np.uint64) @ _WEIGHTS
+def _window_hashes(text: UInt32, size: int) -> npt.NDArray[np.uint64]:
+    """A hash of the `size` tokens from each of the first places on."""
+    windows = np.lib.stride_tricks.sliding_window_view(text[: REACH + size], size)
+    hashes: npt.NDArray[np.uint64] = windows.astype(np.uint64) @ _WEIGHTS[:size]
+    return hashes
 
 
 def find_varying_span(trace: TokenTrace, shared: SharedPrefixes) -> VaryingSpan | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from kvtune.analyzers.levers.edits import with_answers, with_prompts
 from kvtune.analyzers.levers.history import Rewritten, answer_of, find_rewritten, rendered_answer
-from kvtune.analyzers.levers.trial import Baseline, Found, try_change
+from kvtune.analyzers.levers.trial import Baseline, Found, measure, try_change
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
 from kvtune.tokenization.trace import TokenTrace, UInt32
@@ -39,8 +40,13 @@ _WAYS = {
 
 
 def template(base: Baseline, wording: Wording) -> list[Found]:
-    """One lever per cause of rewritten histories, at most three; none where none gains."""
-    answers = base.options.outputs == "recorded" and base.trace.outputs is not None
+    """One lever per cause of rewritten histories, at most three, and one for all causes where that brings more; none
+    where none gains. Where answers are known they count as cached, before and after."""
+    answers = base.trace.outputs is not None
+    other_base = answers and base.options.outputs != "recorded"
+    if other_base:
+        options = replace(base.options, outputs="recorded")
+        base = measure(base.trace, base.config, options, replica=base.replica, sessions=base.sessions)
     found = find_rewritten(base.trace, base.shared, answers=answers)
     causes: dict[str, list[Rewritten]] = defaultdict(list)
     for rewritten in found:
@@ -48,10 +54,22 @@ def template(base: Baseline, wording: Wording) -> list[Found]:
             causes[cause_of(rewritten, wording)].append(rewritten)
     edited = sum(rewritten.resumed is None for rewritten in found)
     usual = sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))[:MOST_CAUSES]
-    levers = (
-        _preserve(base, cause, rewritten, edited, wording, answers=answers) for cause, rewritten in usual
-    )
-    return [lever for lever in levers if lever is not None]
+    trials: list[tuple[tuple[str, ...], list[Rewritten]]] = [((cause,), ones) for cause, ones in usual]
+    if len(usual) > 1:
+        together = sorted((one for _, rewritten in usual for one in rewritten), key=lambda one: one.request)
+        trials.append((tuple(cause for cause, _ in usual), together))
+    levers = [
+        _preserve(base, names, rewritten, edited, wording, answers=answers) for names, rewritten in trials
+    ]
+    kept = [lever for lever in levers if lever is not None]
+    if (
+        len(usual) > 1
+        and levers[-1] is not None
+        and levers[-1] is not max(kept, key=lambda one: one.gain.tokens)
+    ):
+        kept.pop()
+    # Other levers do not count answers as cached, so none of them can be built upon these.
+    return [replace(one, gain=replace(one.gain, after=None)) for one in kept] if other_base else kept
 
 
 def _varies_by_itself(trace: TokenTrace, rewritten: Rewritten, wording: Wording) -> bool:
@@ -86,7 +104,13 @@ def _letters(text: str) -> list[str]:
 
 
 def _preserve(
-    base: Baseline, cause: str, rewritten: list[Rewritten], edited: int, wording: Wording, *, answers: bool
+    base: Baseline,
+    causes: tuple[str, ...],
+    rewritten: list[Rewritten],
+    edited: int,
+    wording: Wording,
+    *,
+    answers: bool,
 ) -> Found | None:
     changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, answers=answers))
     if answers:
@@ -94,7 +118,7 @@ def _preserve(
     gain = try_change(base, trace=changed)
     if gain.tokens <= 0:
         return None
-    first = rewritten[0]
+    first, cause = rewritten[0], " or ".join(causes)
     evidence = (
         f"{cause} in {len(rewritten):,} of {len(base.trace):,} requests, first in {base.trace.ids[first.request]!r}, "
         f"which parts from {base.trace.ids[first.earlier]!r} at token {first.kept:,} of {_length(base, first):,}"
@@ -104,11 +128,11 @@ def _preserve(
         evidence += f"; {edited:,} more continue an edited history, which no template can undo"
     lever = Lever(
         kind="template",
-        title=f"Keep history as it was sent ({cause})",
+        title=f"Keep history as it was sent and generated ({cause})",
         what=f"Render earlier turns as they were sent before: {cause} in {len(rewritten):,} continuations.",
         gain_tokens=gain.tokens,
         gain_ci95=gain.interval,
-        change=_WAYS[cause],
+        change="; ".join(_WAYS[cause] for cause in causes),
         cost="longer prompts where text was dropped, already taken off the gain",
         evidence=evidence,
         limits="not where dropping it is wanted, to save context or because the model was trained so",

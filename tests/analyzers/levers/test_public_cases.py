@@ -327,3 +327,18 @@ def test_answers_count_again_once_history_is_kept() -> None:
     lever = first(base)
     assert (lever.kind, lever.gain_tokens) == ("template", 480 - 304 - 8)
     assert "empty think block in 1 of 2 requests" in lever.evidence
+
+
+def test_two_causes_that_only_pay_together() -> None:
+    # Turn 2 (1,120 tokens) holds 96 of reasoning, which turn 3 drops: it resumes at 320 of its 1,067. Turn 4 drops the
+    # empty block (19) that turn 3 ended with, and resumes at 1,040 of its 1,168.
+    # Reasoning kept in turn 3 alone: 704 fewer computed there, and 720 more in turn 4, which now parts from it at 320.
+    # The block kept in turn 4 alone: 16 more reused, 19 longer. Both: 704 there, and 1,152 of 1,283 reused here.
+    start, chain, thought = HEAD + prose(1, 288), prose(2, 704), "<think>" + prose(3, 81) + "</think>"
+    third = start + chain + question(1)
+    trace = talk(start, start + thought + chain, third + THINK, third + prose(4, 96) + question(2))
+    base = base_of(trace, "full:16")
+    assert base.result.hit_tokens.tolist() == [0, 320, 320, 1040]
+    (found,) = template(base, Wording(decode))
+    assert found.lever.gain_tokens == 704 - 3
+    assert "empty think block or reasoning dropped in 2 of 4 requests" in found.lever.evidence
