@@ -221,3 +221,42 @@ def test_positions_off_by_the_hit_show(engine):
     finally:
         module.rotary_table = original
     assert float((got - want).abs().max()) >= 100 * TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize(
+    ("block", "boundary"),
+    [(528, 16), (528, 272), (528, 512), (528, 544), (1024, 128), (1024, 992), (1024, 1120)],
+)
+def test_hits_resume_at_boundaries_inside_real_blocks(engine, block, boundary):
+    """A producer that stops at the boundary and goes on, two consumers of its block, in blocks that models have."""
+    rng = np.random.default_rng(boundary)
+    rig = engine.Rig(
+        engine.spec(("delta", "mamba", "full", "conv"), experts=False), block=block, num_blocks=40
+    )
+    shared = rng.integers(0, engine.vocab, boundary)
+    last = (boundary - 1) // block
+
+    def table_of(kept, length):
+        own = rig.tables(length)
+        copies = []
+        for index, (theirs, mine) in enumerate(zip(kept, own, strict=True)):
+            mine[:last] = theirs[:last]
+            if boundary % block:
+                copies.append(BlockCopy(index, int(theirs[last]), int(mine[last]), boundary % block))
+            else:
+                mine[last] = theirs[last]
+        return own, copies
+
+    producer = rig.tables(boundary + 20)
+    rig.run((shared, 0, producer))
+    kept = tuple(table.copy() for table in producer)
+    kept[0][last] = rig.free.pop()
+    tail = rng.integers(0, engine.vocab, 20)
+    move = [BlockCopy(0, int(producer[0][last]), int(kept[0][last]), 0)]
+    rig.run((tail, boundary, producer), copies=move)
+    for seed in range(2):
+        own = np.random.default_rng(seed).integers(0, engine.vocab, 30)
+        tables, copies = table_of(kept, boundary + 30)
+        got = rig.run((own, boundary, tables), copies=copies)
+        want = rig.run((np.concatenate([shared, own]), 0, rig.tables(boundary + 30)))[boundary:]
+        assert float((got - want).abs().max()) <= TOLERANCE[torch.float32]

@@ -193,3 +193,34 @@ def test_the_model_clock_gives_equal_records(engine):
     assert one.token_times == two.token_times
     assert one.hit_tokens.tolist() == two.hit_tokens.tolist()
     assert one.duration_s == two.duration_s
+
+
+def test_no_slot_is_written_twice_and_the_null_block_never(engine, monkeypatch):
+    """Every step of a run in a pool that evicts and preempts."""
+    from kvtune.gpu_probe.engine import executor
+
+    server = Server(engine, "delta and attention", turns=2, gap=0.0)
+    steps = []
+    original = executor.build_step
+
+    def watched(segments, layers, **options):
+        step, copies = original(segments, layers, **options)
+        for block, offset in step.slots.values():
+            assert (block > 0).all()
+            assert len(set(zip(block.tolist(), offset.tolist(), strict=True))) == step.num_tokens
+        for group, target in step.state_target.items():
+            assert (target > 0).all()
+            assert len(target.unique()) == step.num_sequences
+            others = step.state_source[group]
+            for b in range(step.num_sequences):
+                # A state that another sequence reads in this step is not overwritten by this one.
+                assert target[b] not in torch.cat([others[:b], others[b + 1 :]])
+        steps.append(step.num_sequences)
+        return step, copies
+
+    monkeypatch.setattr(executor, "build_step", watched)
+    record = server.run(replace(with_unit(server.config, 16), num_blocks=10), arrivals="trace")
+    assert record.preemptions.sum() >= 1
+    assert max(steps) >= 2
+    for index, group in enumerate(server.probe.layers):
+        assert group.blocks, index
