@@ -85,9 +85,9 @@ class LiveClient:
         """
         return (await self._idempotent("GET", path, query)).decode("utf-8", "replace")
 
-    async def get_json(self, path: str, **query: str) -> Any:
+    async def get_json(self, path: str, *, timeout_s: float = PAGE_TIMEOUT_S, **query: str) -> Any:
         """The same, decoded."""
-        return _decoded(await self._idempotent("GET", path, query), self._url(path))
+        return _decoded(await self._idempotent("GET", path, query, timeout_s=timeout_s), self._url(path))
 
     async def post_json(self, path: str, body: object) -> Any:
         """A call that changes nothing on the server, so that it may be repeated."""
@@ -139,14 +139,19 @@ class LiveClient:
             raise aiohttp.ClientPayloadError("the stream ended early")
 
     async def _idempotent(
-        self, method: str, path: str, query: dict[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: bytes | None = None,
+        timeout_s: float = PAGE_TIMEOUT_S,
     ) -> bytes:
         url = self._url(path).update_query(query)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         for attempt in range(_ATTEMPTS):
             try:
                 async with self._open.request(
-                    method, url, data=body, headers=headers, timeout=_page_timeout()
+                    method, url, data=body, headers=headers, timeout=_page_timeout(timeout_s)
                 ) as response:
                     if response.status != 200:
                         raise await self._refusal(path, response)
@@ -219,8 +224,8 @@ async def _bounded(response: aiohttp.ClientResponse, where: str) -> bytes:
     return b"".join(parts)
 
 
-def _page_timeout() -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+def _page_timeout(total_s: float = PAGE_TIMEOUT_S) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
 
 
 def _decoded(data: bytes, url: URL) -> Any:

@@ -24,6 +24,8 @@ from kvtune.gpu_probe.live.client import LiveClient, RefusedRequestError
 from kvtune.gpu_probe.live.counters import Counters, Release, read_counters
 from kvtune.tokenization.errors import MissingDependencyError
 
+INFO_TIMEOUT_S = 180.0
+"""At its first call this endpoint also describes the machine, which takes a while."""
 _SCHEDULER_SETTINGS = ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold")
 
 
@@ -101,7 +103,7 @@ def _startup_log(log: Path | None) -> StartupLog | None:
 async def _scheduler_settings(client: LiveClient) -> dict[str, Any]:
     """Settings that stand neither in the log nor on the metrics page; empty where the endpoint is off."""
     try:
-        document = await client.get_json("/server_info", config_format="json")
+        document = await client.get_json("/server_info", timeout_s=INFO_TIMEOUT_S, config_format="json")
     except (MissingDependencyError, RefusedRequestError):
         return {}
     scheduler = _at(document, "vllm_config", "scheduler_config")
