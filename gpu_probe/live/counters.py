@@ -149,4 +149,9 @@ def broken_identities(delta: Counters, expected: Expected, release: Release) -> 
     if release >= QUERIES_COUNTED_ONCE and not delta.preemptions:
         check("prefix cache queries against prompt tokens", delta.prefix_queries, delta.prompt_tokens)
         check("prefix cache hits against hit tokens", delta.prefix_hits, delta.hit_tokens)
+        check(
+            "tokens prefilled per request against computed tokens",
+            delta.prefilled_tokens,
+            delta.computed_tokens,
+        )
     return tuple(problems)

@@ -58,10 +58,6 @@ class Comparison:
     def agrees(self) -> bool:
         return self.exact or self.tolerated
 
-    @property
-    def exact_rate(self) -> float:
-        return self.equal / self.requests if self.requests else 1.0
-
 
 def compare(
     predictor: Predictor,

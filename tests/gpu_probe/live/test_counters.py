@@ -60,11 +60,17 @@ def test_engines_are_summed_and_gauges_are_not_subtracted() -> None:
         ({"requests": 6}, "finished requests: 6 counted, 5 expected"),
         ({"cached_tokens": 4_208}, "cached tokens against the answers' own: 4,208 counted, 4,224 expected"),
         ({"external_tokens": 16}, "hit + external against cached tokens: 4,240 counted, 4,224 expected"),
+        (
+            {"prefilled_tokens": 3_800},
+            "tokens prefilled per request against computed tokens: 3,800 counted",
+        ),
         ({"prefix_hits": 0}, "prefix cache hits against hit tokens: 0 counted, 4,224 expected"),
     ],
 )
 def test_each_identity_can_break(change: dict[str, int], said: str) -> None:
-    assert said in broken_identities(replace(counters(), **change), EXPECTED, RELEASE)
+    assert any(
+        text.startswith(said) for text in broken_identities(replace(counters(), **change), EXPECTED, RELEASE)
+    )
 
 
 def test_old_releases_counted_queries_again_at_each_failed_admission() -> None:
