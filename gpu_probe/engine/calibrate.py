@@ -89,12 +89,12 @@ def designed_batches() -> list[list[Share]]:
 def shape_of(shares: Sequence[Share]) -> StepShape:
     """A batch as the cost model sees it."""
     prefills = [(start, count) for start, count in shares if count > 1]
-    decodes = [start + 1 for start, count in shares if count == 1]
+    decodes = [start for start, count in shares if count == 1]
     return StepShape(
         prefill_tokens=sum(count for _, count in prefills),
         prefill_sequences=len(prefills),
         attended_pairs=sum(count * start + count * (count + 1) // 2 for start, count in prefills),
-        decode_sequences=len(decodes),
+        decode_tokens=len(decodes),
         decode_context=sum(decodes),
     )
 

@@ -20,15 +20,15 @@ class StepShape:
     """What a step is, as far as its time is concerned. Counts of tokens and sequences.
 
     Attributes:
-        prefill_tokens, prefill_sequences: shares that compute prompt tokens (or recompute after a preemption).
-        decode_sequences: shares of one generated token. decode_context: the sum of their positions.
-        attended_pairs: sum over prefill tokens of the positions before and at them.
+        prefill_tokens, prefill_sequences: of chunks that begin inside the prompt.
+        attended_pairs: sum over their tokens of the positions before and at them.
+        decode_tokens: of chunks behind the prompt. decode_context: the sum of the positions where these begin.
     """
 
     prefill_tokens: int
     prefill_sequences: int
     attended_pairs: int
-    decode_sequences: int
+    decode_tokens: int
     decode_context: int
 
     def features(self) -> tuple[float, ...]:
@@ -37,26 +37,26 @@ class StepShape:
             1.0,
             float(self.prefill_tokens),
             float(self.attended_pairs),
-            float(self.decode_sequences),
+            float(self.decode_tokens),
             float(self.decode_context),
             float(self.prefill_sequences),
         )
 
 
 class Clock(Protocol):
-    """`now` in seconds since the run began."""
+    """`now` in seconds since the run began. A step ends `step(...)` seconds after it could begin."""
 
     @property
     def now(self) -> float: ...
 
-    def step(self, shape: StepShape, measured_s: float) -> None:
-        """A step of this shape has run, in `measured_s` seconds on this machine."""
+    def step(self, shape: StepShape, measured_s: float) -> float:
+        """How long a step of this shape takes, which took `measured_s` seconds on this machine."""
 
     def spend(self, measured_s: float) -> None:
         """The host was busy between steps, in hashing for instance."""
 
     def wait_until(self, time_s: float) -> None:
-        """Nothing to do before `time_s`."""
+        """Nothing happens before `time_s`."""
 
 
 class ModelClock:
@@ -66,8 +66,8 @@ class ModelClock:
         self.now = 0.0
         self._seconds = seconds
 
-    def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
-        self.now += self._seconds(shape)
+    def step(self, shape: StepShape, measured_s: float) -> float:  # noqa: ARG002
+        return self._seconds(shape)
 
     def spend(self, measured_s: float) -> None:
         """Not modelled: a machine's speed must not show."""
@@ -82,8 +82,8 @@ class VirtualClock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def step(self, shape: StepShape, measured_s: float) -> None:  # noqa: ARG002
-        self.now += measured_s
+    def step(self, shape: StepShape, measured_s: float) -> float:  # noqa: ARG002
+        return measured_s
 
     def spend(self, measured_s: float) -> None:
         self.now += measured_s
@@ -93,17 +93,18 @@ class VirtualClock:
 
 
 class WallClock:
-    """The machine's own time, gaps slept through."""
+    """The machine's own time, gaps slept through. It begins at `start_s`, the first arrival."""
 
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._start = time.perf_counter() - start_s
 
     @property
     def now(self) -> float:
         return time.perf_counter() - self._start
 
-    def step(self, shape: StepShape, measured_s: float) -> None:
-        """Time passes by itself."""
+    def step(self, shape: StepShape, measured_s: float) -> float:  # noqa: ARG002
+        """A step has ended when it has run: time passes by itself."""
+        return 0.0
 
     def spend(self, measured_s: float) -> None:
         """Time passes by itself."""

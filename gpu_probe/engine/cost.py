@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kvtune.analyzers.step_cost import ASSUMED
 from kvtune.gpu_probe.engine.clocks import StepShape
 
 Float64 = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ FEATURES = (
     "step",
     "prefill token",
     "attended pair",
-    "decode sequence",
+    "decode token",
     "decode context token",
     "prefill sequence",
 )
@@ -61,8 +62,17 @@ class StepCost:
         return step / token if token > 0 else None
 
 
-NOMINAL = StepCost((4e-3, 4e-3 / 128, 1e-9, 2e-5, 1e-9, 0.0))
-"""The `model` clock's default: a step costs 4 ms and what 128 prefilled tokens cost. No machine's measurement."""
+NOMINAL = StepCost(
+    (
+        ASSUMED.step_s,
+        ASSUMED.prefill_token_s,
+        ASSUMED.attended_pair_s,
+        ASSUMED.decode_sequence_s,
+        ASSUMED.context_token_s,
+        ASSUMED.prefill_sequence_s,
+    )
+)
+"""The `model` clock's: the costs that replays by timestamps assume. No machine's measurement."""
 
 
 def fit_step_cost(shapes: Sequence[StepShape], seconds: Sequence[float], hold_out_every: int = 3) -> StepCost:

@@ -150,6 +150,7 @@ class Run:
         self._depth = 2 if isinstance(self.scheduler, AsyncScheduler) else 1
         self._refused: list[int] = []
         self._num_finished = 0
+        self._busy_until = 0.0
         inputs = workload.inputs
         lookahead = self.scheduler.sizes.hash_lookahead_tokens
         self.sequences = [
@@ -172,12 +173,16 @@ class Run:
 
     @property
     def _has_work(self) -> bool:
-        return self.scheduler.has_requests or bool(self._queue)
+        return self._can_schedule or bool(self._queue)
+
+    @property
+    def _can_schedule(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting)
 
     def _run_by_arrival(self) -> None:
         times = self.workload.inputs.arrival
         assert times is not None
-        due = ((times - times[0]) / self._rate).tolist()
+        due = (times / self._rate).tolist()
         place = 0
         while place < len(due) or self._has_work:
             if not self._has_work:
@@ -204,14 +209,14 @@ class Run:
 
     def _step(self) -> None:
         """Schedule and execute once, if anything can be; hand the oldest step back once enough are in flight."""
-        if self.scheduler.has_requests:
+        if self._can_schedule:
             start = time.perf_counter()
             plan = self.scheduler.schedule()
             self.record.host_s += time.perf_counter() - start
             self._queue.append(self._execute(plan, start))
             if plan.chunks and len(self._queue) < self._depth:
                 return
-            if not plan.chunks and not plan.preempted and len(self._queue) == 1:
+            if not (plan.chunks or plan.preempted or self.scheduler.running or len(self._queue) > 1):
                 self._refuse_first()
         self._hand_back(self._queue.popleft())
         if self._check:
@@ -230,12 +235,14 @@ class Run:
                     digests = executed.digests()
             seconds = time.perf_counter() - start
             shape = self._count(plan)
-            self.clock.step(shape, seconds)
+            self._busy_until = max(self._busy_until, self.clock.now) + self.clock.step(shape, seconds)
             self.record.steps.append(shape)
             self.record.step_s.append(seconds)
-        return _InFlight(plan, greedy, digests, self.clock.now)
+        return _InFlight(plan, greedy, digests, max(self._busy_until, self.clock.now))
 
     def _hand_back(self, step: _InFlight) -> None:
+        if step.plan.chunks:
+            self.clock.wait_until(step.ended)
         start = time.perf_counter()
         finished = self.scheduler.update(step.plan)
         self.record.host_s += time.perf_counter() - start
@@ -264,22 +271,20 @@ class Run:
             start, count = chunk.start, chunk.num_tokens
             prompt = chunk.sequence.num_prompt_tokens
             self.record.prefilled_tokens[chunk.sequence.index] += max(0, min(start + count, prompt) - start)
-            if count == 1 and start >= prompt:
-                decodes += 1
-                context += start + 1
-            else:
+            if start < prompt:
                 sequences += 1
                 tokens += count
                 pairs += count * start + count * (count + 1) // 2
+            else:
+                decodes += count
+                context += start
         return StepShape(tokens, sequences, pairs, decodes, context)
 
     def _refuse_first(self) -> None:
         """Nothing runs and the first request in the queue does not fit: it never will."""
-        if self.scheduler.running or not self.scheduler.waiting:
-            return
-        sequence = self.scheduler.waiting.popleft()
+        sequence = self.scheduler.waiting[0]
+        self.scheduler.refuse(sequence)
         self._refused.append(sequence.index)
-        sequence.first_hit = 0
 
     def _finish(self) -> RunRecord:
         record = self.record

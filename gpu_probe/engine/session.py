@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -85,6 +85,8 @@ class Session:
             raise UnusableInputError(
                 "the trace has requests without a time", field="--arrivals", found="trace"
             )
+        if options.arrivals == "trace":
+            config = replace(config, scheduling="async")  # as servers run, and as the analysis replays
         configs = [with_unit(config, unit) for unit in units]
         if options.requests is None:
             self.workload = self.workload.first(_affordable(self.probe, self.workload, configs, options))
@@ -155,11 +157,11 @@ class Session:
 
     def _predict(self, config: EngineConfig) -> Candidate:
         """What the bookkeeping says of the same requests; nothing where hits depend on measured time."""
-        result = replay(config, self.workload.inputs)
-        predicted: Predicted | None = result
-        if self.options.arrivals == "trace":
-            by_model = self.options.clock == "model"
-            predicted = self.probe.rehearse(config, self.workload, arrivals="trace") if by_model else None
+        timed = self.options.arrivals == "trace" and self.options.clock != "model"
+        result = replay(
+            config, self.workload.inputs, arrivals="sequential" if timed else self.options.arrivals
+        )
+        predicted: Predicted | None = None if timed else result
         return Candidate(config, result.sizes.cache_hit_alignment, predicted)
 
     def _order(self) -> list[Candidate]:
@@ -170,7 +172,12 @@ class Session:
     def _clock(self) -> Clock:
         if self.options.clock == "model":
             return ModelClock(NOMINAL.seconds)
-        return VirtualClock() if self.options.clock == "virtual" else WallClock()
+        if self.options.clock == "virtual":
+            return VirtualClock()
+        arrival = self.workload.inputs.arrival
+        if self.options.arrivals == "trace" and arrival is not None:
+            return WallClock(float(arrival[0]))
+        return WallClock()
 
     def _run_all(self, progress: Progress) -> bool:
         """All runs in order, each from an empty cache; True if they stopped early with something finished."""

@@ -139,8 +139,8 @@ def test_a_wrong_prediction_is_reported(model, monkeypatch):
 
     original = session.replay
 
-    def shifted(config, inputs):
-        result = original(config, inputs)
+    def shifted(config, inputs, **options):
+        result = original(config, inputs, **options)
         return replace(result, hit_tokens=result.hit_tokens + (config.match_unit == 16))
 
     monkeypatch.setattr(session, "replay", shifted)

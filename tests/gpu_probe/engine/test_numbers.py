@@ -30,7 +30,7 @@ def shapes(count, rng):
             prefill_tokens=int(rng.integers(0, 2000)),
             prefill_sequences=int(rng.integers(0, 4)),
             attended_pairs=int(rng.integers(0, 4_000_000)),
-            decode_sequences=int(rng.integers(0, 64)),
+            decode_tokens=int(rng.integers(0, 64)),
             decode_context=int(rng.integers(0, 100_000)),
         )
         for _ in range(count)
@@ -151,11 +151,10 @@ def test_hash_chains_are_extended_and_never_recomputed():
 def test_clocks_move_by_what_they_are_told():
     shape = StepShape(100, 1, 5050, 0, 0)
     model, virtual = ModelClock(lambda shape: shape.prefill_tokens / 100), VirtualClock()
+    ends = []
     for clock in (model, virtual):
-        clock.step(shape, 0.25)
         clock.spend(0.5)
+        ends.append(clock.now + clock.step(shape, 0.25))
         clock.wait_until(0.1)
-    assert model.now == 1.0
-    assert virtual.now == 0.75
-    virtual.wait_until(2.0)
-    assert virtual.now == 2.0
+    assert ends == [1.0, 0.75]
+    assert (model.now, virtual.now) == (0.1, 0.5)  # hashing is not modelled

@@ -104,7 +104,7 @@ def test_calibration_times_every_batch_by_its_shape(engine):
     ticks = iter(np.arange(10_000) * 0.5)
     found = calibrate(probe, batches, repeats=1, clock=lambda: float(next(ticks)))
     assert found.seconds == (0.5,) * 12
-    assert found.shapes[4] == dataclasses.replace(found.shapes[4], decode_sequences=1, decode_context=65)
+    assert found.shapes[4] == dataclasses.replace(found.shapes[4], decode_tokens=1, decode_context=64)
     assert found.cost.mean_error < 1e-6  # every batch took the same: all of it is the step's own cost
     assert len(designed_batches()) >= 30
 
@@ -113,4 +113,4 @@ def test_shapes_count_what_is_attended():
     shape = shape_of([(10, 3), (20, 1), (0, 2)])
     assert shape.prefill_tokens == 5
     assert shape.attended_pairs == (11 + 12 + 13) + (1 + 2)
-    assert (shape.decode_sequences, shape.decode_context, shape.prefill_sequences) == (1, 21, 2)
+    assert (shape.decode_tokens, shape.decode_context, shape.prefill_sequences) == (1, 20, 2)

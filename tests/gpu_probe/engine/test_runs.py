@@ -99,8 +99,8 @@ class Server:
         return self.run(replace(self.config, enable_prefix_caching=False), **options)
 
 
-def assert_as_replayed(config, workload, record):
-    predicted = replay(config, workload.inputs)
+def assert_as_replayed(config, workload, record, arrivals="sequential"):
+    predicted = replay(config, workload.inputs, arrivals=arrivals)
     for name in COUNTS:
         assert getattr(record, name).tolist() == getattr(predicted, name).tolist(), name
     return predicted
@@ -150,19 +150,25 @@ def test_preemption_by_recomputation_changes_no_token(engine, unit, num_blocks):
     want = server.without_cache()
     config = replace(with_unit(server.config, unit), num_blocks=num_blocks)
     record = server.run(config, arrivals="trace")
+    assert_as_replayed(config, server.workload, record, "trace")
     assert record.preemptions.sum() >= 1
     assert record.evicted_blocks.sum() >= 1
     assert not record.refused
     assert record.greedy == want.greedy
 
 
-def test_async_scheduling_computes_the_same_tokens(engine):
+@pytest.mark.parametrize("arrivals", ["sequential", "trace"])
+@pytest.mark.parametrize("scheduling", ["sync", "async"])
+def test_overlapping_requests_and_steps_are_executed_as_replayed(engine, arrivals, scheduling):
     server = Server(engine, "delta and attention")
     want = server.without_cache()
-    config = replace(with_unit(server.config, 16), scheduling="async")
-    record = server.run(config)
-    assert_as_replayed(config, server.workload, record)
+    config = replace(with_unit(server.config, 16), scheduling=scheduling)
+    record = server.run(config, arrivals=arrivals)
+    predicted = assert_as_replayed(config, server.workload, record, arrivals)
     assert record.greedy == want.greedy
+    if arrivals == "trace":
+        np.testing.assert_allclose(record.first_token, predicted.first_token_s, rtol=1e-9)
+        np.testing.assert_allclose(record.finished, predicted.finished_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
