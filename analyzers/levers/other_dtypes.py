@@ -37,9 +37,9 @@ def other_dtypes(server: SizedServer, config: EngineConfig) -> tuple[OtherServin
             continue  # this model cannot be served so
         groups = replace(server, groups=sizes.groups).layout()
         if [group.block_size for group in groups] != [group.block_size for group in config.groups]:
-            found.append(
-                OtherServing(what, flag, replace(config, groups=groups, match_unit=None), _COST[what])
-            )
+            blocks = _same_memory(config.num_blocks, model, sizes)
+            other = replace(config, groups=groups, match_unit=None, num_blocks=blocks)
+            found.append(OtherServing(what, flag, other, _COST[what]))
     return tuple(found)
 
 
@@ -52,3 +52,12 @@ def _variants(model: ModelSizes) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for dtype in STATE_DTYPES:
         if dtype != state:
             yield "state dtype", f"--mamba-ssm-cache-dtype {dtype}", {"mamba_ssm_cache_dtype": dtype}
+
+
+def _same_memory(num_blocks: int | None, today: ModelSizes, then: ModelSizes) -> int | None:
+    """Blocks of the changed server in the memory that today's have, the null block among them."""
+    old, new = (
+        sizes.block.attention_block_size * (sizes.block.attention_bytes_per_token or 0)
+        for sizes in (today, then)
+    )
+    return num_blocks * old // new if num_blocks is not None and old and new else num_blocks
