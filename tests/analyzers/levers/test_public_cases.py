@@ -126,6 +126,30 @@ def test_k077_what_a_variable_costs_by_its_resolution(values: list[str], gain: i
     assert (lever.kind, lever.gain_tokens) == ("reorder", gain)
 
 
+def test_k077_a_time_written_to_the_day_is_left_where_it_is() -> None:
+    # Five seconds of one day: with the day only, all have 32 + 19 + 480 = 531 tokens in common, 528 in blocks of 16.
+    trace = dated([f"2026-09-17 14:05:{second}" for second in (10, 21, 32, 43, 54)])
+    lever = first(base_of(replace(trace, arrival=np.arange(5.0)), "full:16"))
+    assert lever.gain_tokens == 4 * (528 - 48)
+    assert f"written to the day only, it would bring {4 * (528 - 48):,} tokens" in lever.evidence
+
+
+def test_two_spans_close_together_are_moved_both() -> None:
+    # A date, 40 tokens in common, an id, and 480 in common: moving the date alone brings blocks up to the id.
+    values = [
+        f"2026-09-{11 * index:02} "
+        + prose(5, 39)
+        + f"id-{prose(30 + index, 12).replace(' ', 'x').replace(',', 'y')}-0"
+        for index in range(1, 5)
+    ]
+    lever = first(base_of(dated(values), "full:16"))
+    # What varies: two digits of the day, and the id from its 4th token on (12 tokens); 32 + 8 + 1 + 39 + 3 = 83 stand
+    # before the id, "-0" and 480 behind it: 565 in common, 560 in blocks of 16, instead of 40 (32).
+    assert lever.kind == "reorder"
+    assert lever.gain_tokens == 3 * (560 - 32)
+    assert "once that is moved" in lever.evidence
+
+
 def test_k079_a_percentage_in_a_header() -> None:
     # Prompts part at the percentage's first digit, after 40 tokens (32); with two digits moved 527 are common (512).
     values = [f"Memory [{share}% used]" for share in (19, 28, 37, 46, 55)]
