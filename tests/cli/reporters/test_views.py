@@ -97,7 +97,7 @@ def test_where_no_unit_pays_the_best_lever_is_the_one_thing_to_do(report: Report
     price = msgspec.structs.replace(report.levers[0], kind="isolation", title="A price", advice=False)
     other = msgspec.structs.replace(report, recommendation=advice, levers=(price, *report.levers))
     assert content.headline(other) == "Prime the common head of 3,845 tokens"
-    assert content.gain_sentences(other).startswith("3,168 more prompt tokens")
+    assert content.gain_sentences(other).startswith("3,168 fewer prompt tokens")
 
 
 def test_levers_are_mentioned_where_they_were_not_tried(report: Report) -> None:
