@@ -22,7 +22,7 @@ from kvtune.gpu_probe.live.load import Run, send_by_time, send_in_turn
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.prediction import Prediction, Predictor, without
 from kvtune.gpu_probe.live.requests import Bodies, ChatBodies, Sampling, TokenBodies
-from kvtune.gpu_probe.live.verdict import Comparison, compare, effective_unit
+from kvtune.gpu_probe.live.verdict import Comparison, compare, effective_unit, unit_name
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.trace import Int64, TokenTrace, UInt32
 
@@ -87,7 +87,7 @@ class Measurement:
         self._predictor(subject.trace, ())  # refuses what the trace does not hold before anything is started
         self._output_tokens = self._wanted_outputs()
 
-    async def measure(self, client: LiveClient, facts: ServerFacts, name: str, *, fresh: bool) -> Measured:
+    async def measure(self, client: LiveClient, facts: ServerFacts, *, fresh: bool) -> Measured:
         """Run all requests once.
 
         Args:
@@ -101,7 +101,7 @@ class Measurement:
         probe = await canary.probe()
         salt = None if fresh else await set_apart(client, canary, probe, self._listener)
         before = await read_page(client, facts.release)
-        run = await self._send(client, facts.model, name, salt)
+        run = await self._send(client, facts, salt)
         counters = await _settled(client, facts, before, run.expected())
         theirs = await self._server_tokens(client, facts.model, run) if self._options.as_chat else None
         return self._judge(facts, probe, run, counters, theirs)
@@ -141,8 +141,9 @@ class Measurement:
             tokens,
         )
 
-    async def _send(self, client: LiveClient, model: str, name: str, salt: str | None) -> Run:
-        bodies = self._bodies(Sampling(model, salt))
+    async def _send(self, client: LiveClient, facts: ServerFacts, salt: str | None) -> Run:
+        bodies = self._bodies(Sampling(facts.model, salt))
+        name = unit_name(facts.config.match_unit)
 
         def progress(done: int, total: int) -> None:
             self._listener.progress(name, done, total)
@@ -194,7 +195,7 @@ class Measurement:
 def _problems(facts: ServerFacts, probe: Probe, run: Run, counters: Counters) -> list[str]:
     found = []
     grid = effective_unit(facts.config)
-    if facts.coarse_managers is not None:
+    if facts.coarse_managers is not None and grid == facts.config.match_unit:
         found.append(f"the server's log says that hits inside a block are off: {facts.coarse_managers}")
     if probe.hit != probe.expected:
         found.append(

@@ -25,7 +25,7 @@ from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.server import started
-from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence
+from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence, unit_name
 from kvtune.tokenization.errors import MissingDependencyError
 
 ChooseUnits = Callable[[EngineConfig], Sequence[int | None]]
@@ -72,12 +72,12 @@ def validate_by_serving(
     async def run_all() -> None:
         while len(runs) < len(order):
             unit = order[len(runs)]
-            log = logs / f"{len(runs) + 1:02}-{_named(unit)}.log"
+            log = logs / f"{len(runs) + 1:02}-{unit_name(unit)}.log"
             async with _serving(subject, line, unit, log, options, listener) as (client, facts):
                 if not runs:
                     candidates = distinct_units(facts.config, [line.unit, *choose(facts.config)])
                     order[:] = palindromic(candidates, options.runs)
-                runs.append(await measurement.measure(client, facts, _named(unit), fresh=True))
+                runs.append(await measurement.measure(client, facts, fresh=True))
 
     interrupted = _run_until_interrupted(run_all, runs)
     return _result(
@@ -106,9 +106,8 @@ def validate_endpoint(
             facts = await read_facts(client, subject.sources, None)
             _tell_warnings(facts.warnings, listener)
             choose(facts.config)
-            name = _named(facts.config.match_unit)
             while len(runs) < options.runs:
-                runs.append(await measurement.measure(client, facts, name, fresh=False))
+                runs.append(await measurement.measure(client, facts, fresh=False))
 
     interrupted = _run_until_interrupted(run_all, runs)
     return _result(
@@ -143,6 +142,14 @@ async def _serving(
             await server.wait_until_ready(client, options.ready_timeout_s, listener.log_line)
             facts = await read_facts(client, subject.sources, log)
             _tell_warnings(facts.warnings, listener)
+            if facts.config.match_unit != unit:
+                raise MissingDependencyError(
+                    "the server runs with another match unit than it was started with",
+                    where=str(log),
+                    found=unit_name(facts.config.match_unit),
+                    wanted=unit_name(unit),
+                    way_out="name the server's own command with --serve, not one that keeps flags to itself",
+                )
             try:
                 yield client, facts
             except MissingDependencyError:
@@ -154,10 +161,6 @@ async def _serving(
 def _tell_warnings(warnings: Sequence[str], listener: Listener) -> None:
     for text in dict.fromkeys(warnings):
         listener.note(text)
-
-
-def _named(unit: int | None) -> str:
-    return "unset" if unit is None else str(unit)
 
 
 def _result(
@@ -175,7 +178,7 @@ def _result(
         by_unit.setdefault(unit, []).append(run)
     differences: list[str] = []
     for unit, group in by_unit.items():
-        found = [text for run in group for text in _differences(run, _named(unit))]
+        found = [text for run in group for text in _differences(run, unit_name(unit))]
         differences += dict.fromkeys(found)
     agrees = all(run.agrees for run in runs)
     version = runs[0].facts.version
@@ -183,7 +186,7 @@ def _result(
         rung=RUNG,
         device=f"vLLM {version}, {device}",
         clock="wall",
-        order=" ".join(_named(unit) for unit in order),
+        order=" ".join(unit_name(unit) for unit in order),
         runs=options.runs,
         slo=dict(options.slo) or None,
         candidates=candidate_rows(list(by_unit.values()), options.slo),

@@ -70,14 +70,13 @@ def compare(
     """Compare a run, request by request.
 
     Args:
-        measured: int64[R], -1 for requests that the server refused.
+        measured: int64[R].
         timing_decides: requests overlapped, so that hits depend on what had finished when: only impossible ones
             speak against the server.
     """
     trace = predictor.trace
-    counted = measured >= 0
-    parted = np.flatnonzero(counted & (prediction.hits != measured))
-    requests = int(counted.sum())
+    parted = np.flatnonzero(prediction.hits != measured)
+    requests = len(measured)
     if not len(parted):
         return Comparison(requests, requests, None, None)
     first = int(parted[0])
@@ -94,7 +93,7 @@ def compare(
         rule = "no hit is impossible; which ones happen depends on the server's speed"
         return Comparison(requests, equal, difference, rule, tolerated=True)
     if rule is None:
-        rule = explained_by(predictor, config, measured) or _unexplained(prediction, measured, counted)
+        rule = explained_by(predictor, config, measured) or _unexplained(prediction, measured)
     return Comparison(requests, equal, difference, rule)
 
 
@@ -125,15 +124,14 @@ def broken_law(trace: TokenTrace, prediction: Prediction, measured: Int64) -> st
 
 def explained_by(predictor: Predictor, config: EngineConfig, measured: Int64) -> str | None:
     """The other setting whose prediction is right on every request, nearest settings first."""
-    counted = measured >= 0
-    if not measured[counted].any():
+    if not measured.any():
         return "nothing hit at all: prefix caching is off, or something empties the cache"
     for what, other in _other_settings(config):
         try:
             hits = predictor.predict(other).hits
         except EngineRefusal:
             continue
-        if np.array_equal(hits[counted], measured[counted]):
+        if np.array_equal(hits, measured):
             return f"every request hits what {what} would give"
     return None
 
@@ -157,10 +155,10 @@ def _other_settings(config: EngineConfig) -> Iterator[tuple[str, EngineConfig]]:
     yield "an unlimited pool (nothing is evicted)", replace(config, num_blocks=None)
 
 
-def _unexplained(prediction: Prediction, measured: Int64, counted: np.ndarray) -> str:
-    less = int((counted & (measured < prediction.hits)).sum())
-    more = int((counted & (measured > prediction.hits)).sum())
-    step = int(np.gcd.reduce(measured[counted]))
+def _unexplained(prediction: Prediction, measured: Int64) -> str:
+    less = int((measured < prediction.hits).sum())
+    more = int((measured > prediction.hits).sum())
+    step = int(np.gcd.reduce(measured))
     return (
         f"no single other setting explains it: {less} requests hit less than predicted, {more} more, all of them "
         f"multiples of {step} tokens; please report this with the server's start-up log"
@@ -190,6 +188,11 @@ def distinct_units(config: EngineConfig, units: Sequence[int | None]) -> list[in
     for unit in units:
         by_grid.setdefault(effective_unit(replace(config, match_unit=unit)), unit)
     return list(by_grid.values())
+
+
+def unit_name(unit: int | None) -> str:
+    """A unit as it is given to a server: its number, or `unset`."""
+    return "unset" if unit is None else str(unit)
 
 
 def palindromic(units: Sequence[int | None], runs: int) -> list[int | None]:

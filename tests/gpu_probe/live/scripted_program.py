@@ -3,7 +3,7 @@
     python -m tests.gpu_probe.live.scripted_program serve MODEL --port N [--prefix-match-unit N]
 
 `--ignore-unit`: starts as asked and does not apply the unit. `--die-at N`: exits at the N-th completion.
-`--refuse-unit N`: does not start with that unit.
+`--refuse-unit N`: does not start with that unit. `--forget-unit`: a wrapper that keeps the flag to itself.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ def main() -> None:
     parser.add_argument("--prefix-match-unit", type=int)
     parser.add_argument("--enable-prompt-tokens-details", action="store_true")
     parser.add_argument("--ignore-unit", action="store_true")
+    parser.add_argument("--forget-unit", action="store_true")
     parser.add_argument("--die-at", type=int, default=-1)
     parser.add_argument("--refuse-unit", type=int)
     given = parser.parse_args()
-    unit = given.prefix_match_unit
+    unit = None if given.forget_unit else given.prefix_match_unit
     log("INFO 11-30 07:10:12 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'")
     if unit is not None and unit == given.refuse_unit:
         sys.exit(f"ValueError: Invalid prefix_match_unit={unit}; block sizes must be divisible by it.")

@@ -107,6 +107,11 @@ def test_a_unit_that_is_taken_and_not_applied(tmp_path: Path) -> None:
     assert "the flag has no effect" in said
 
 
+def test_a_flag_that_does_not_reach_the_server(tmp_path: Path) -> None:
+    with pytest.raises(MissingDependencyError, match=r"another match unit .* \(found unset, wanted 16\)"):
+        Served(tmp_path).validate(parse_serve_line(f"{PROGRAM} --forget-unit"))
+
+
 def test_a_candidate_that_the_server_refuses(tmp_path: Path) -> None:
     with pytest.raises(MissingDependencyError, match="Invalid prefix_match_unit=16") as caught:
         Served(tmp_path).validate(parse_serve_line(f"{PROGRAM} --refuse-unit 16"))
