@@ -67,7 +67,7 @@ def gain_sentences(report: Report) -> str:
         if lever is None:
             return ""
         return (
-            f"{count(lever.gain_tokens)} fewer prompt tokens are computed than today, all costs of the change taken off: "
+            f"{count(lever.gain_tokens)} fewer prompt tokens are computed than today, all costs taken off: "
             f"{share(lever.gain_tokens, report.trace.prompt_tokens)} of all prompt tokens, 95 % interval "
             f"{interval(lever.gain_ci95)}. The unit of {advice.unit:,} stays."
         )
