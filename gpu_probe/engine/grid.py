@@ -9,7 +9,8 @@ cause, found by experiment (float32, CPU):
 - `attention_grid`: queries in tiles at absolute multiples of `query_tile`, keys from and to absolute multiples of
   `key_tile` (the flash kernel's own tile); blocks that are masked as a whole leave its result unchanged.
 - `matmul_tile`: matrix products in tiles of `matmul_rows` rows (the library picks kernels by the row count).
-- `padded_rows`: elementwise functions see multiples of `row_multiple` rows (vector loops end in scalar code).
+- `padded_rows`: elementwise functions see multiples of `row_multiple` rows, or of tokens in scan chunks (vector loops
+  end in scalar code).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ExactGrid:
     attention_grid: bool = True
     matmul_tile: bool = True
     padded_rows: bool = True
-    scan_chunk: int = 32
+    scan_chunk: int = 16
     query_tile: int = 16
     key_tile: int = 512
     matmul_rows: int = 64

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvtune.gpu_probe.engine.grid import FAST_SCAN_CHUNK, ExactGrid
+from kvtune.gpu_probe.engine.grid import FAST_SCAN_CHUNK, ExactGrid, round_up
 from kvtune.gpu_probe.engine.step import Int64, Step
 
 Chunks = torch.Tensor | slice
@@ -25,6 +25,8 @@ Chunks = torch.Tensor | slice
 @dataclass(frozen=True)
 class ScanLayout:
     """Index arrays on the device; N chunks of `chunk` tokens, S sequences in order of falling chunk count.
+
+    Chunks beyond the sequences' own are padding.
 
     Attributes:
         sequences: int64[S], which sequences of the step take part.
@@ -68,7 +70,10 @@ def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayou
     )
     closed = filled // chunk if replay else counts
     base = np.concatenate([[0], np.cumsum(counts)])
-    num_places = int(base[-1]) * chunk
+    num_chunks = int(base[-1])
+    if grid is not None and grid.padded_rows:
+        num_chunks = round_up(num_chunks, max(1, grid.row_multiple // chunk))
+    num_places = num_chunks * chunk
 
     zero_row = step.rows + (step.num_sequences * chunk if replay else 0)
     gather = np.full(num_places, zero_row, dtype=np.int64)
@@ -97,7 +102,7 @@ def scan_layout(step: Step, members: Int64, grid: ExactGrid | None) -> ScanLayou
         open_places = np.where(offset < remainder[:, None], open_places, num_places)
     return ScanLayout(
         chunk=chunk,
-        num_chunks=int(base[-1]),
+        num_chunks=num_chunks,
         sequences=step.upload(members),
         gather=step.upload(gather),
         rounds=tuple(rounds),
