@@ -82,13 +82,15 @@ def _lever(world: _World, gain: Gain) -> Lever:
     levers = [one.lever for one in world.levers]
     # A later lever's value of a flag replaces an earlier one's.
     flags = tuple({flag.split()[0]: flag for lever in levers for flag in lever.flags or ()}.values())
+    # What the first lever does not count as its merit (text that it cuts), is no merit of all of them either.
+    uncounted = world.levers[0].gain.tokens - levers[0].gain_tokens
     titles = [levers[0].title, *(lever.title[:1].lower() + lever.title[1:] for lever in levers[1:])]
     return Lever(
         kind="combination",
         title=", and ".join(titles),
         what=f"Together: {', and '.join(titles)}.",
-        gain_tokens=gain.tokens,
-        gain_ci95=gain.interval,
+        gain_tokens=gain.tokens - uncounted,
+        gain_ci95=(gain.interval[0] - uncounted, gain.interval[1] - uncounted),
         flags=flags or None,
         change="; ".join(lever.change for lever in levers if lever.change) or None,
         cost="; ".join(dict.fromkeys(lever.cost for lever in levers if lever.cost != "none")) or "none",

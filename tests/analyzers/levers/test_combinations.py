@@ -126,3 +126,15 @@ def test_where_texts_meet_again() -> None:
     assert meet_again(one[:3], other) is None
     assert common_prefix(common, np.concatenate((common, one))) == 50
     assert common_prefix(one, other) == 0
+
+
+def test_what_a_cut_saves_is_not_counted_together_either() -> None:
+    # Two prompts with two BOS tokens and six with one: what is dropped (2 tokens) is no merit, alone or together.
+    prompts = [[1] * (2 if r < 2 else 1) + [*range(100, 208), *own(r, 20)] for r in range(8)]
+    base = base_of(trace_of(prompts), "mamba:16,full:16", match_unit=2)
+    found = find_levers(base, base.trace, no_progress)
+    cut = [one for one in found if one.lever.title.startswith("Write one BOS token")]
+    assert {one.lever.kind for one in cut} == {"template", "combination"}
+    for one in cut:
+        assert one.gain.tokens - one.lever.gain_tokens == 2
+        assert one.gain.interval[0] - one.lever.gain_ci95[0] == 2
