@@ -45,7 +45,8 @@ BUDGET_FLOP = {"cpu": 3e12, "cuda": 2e17}
 LARGEST_BUDGET_TOKENS = {"cpu": 300_000, "cuda": 40_000_000}
 
 FEW = 6
-"""Requests that a self-check decodes side by side."""
+ANSWER_TOKENS = 24
+"""Requests that a self-check decodes side by side, and the length of their answers."""
 
 STEP_TOKENS = {"cpu": 100, "cuda": 2_000}
 """What a step costs beside its tokens, in tokens, where small operations are what takes time."""
@@ -79,8 +80,10 @@ class Session:
         self.chosen = _choose(options)
         self.probe = _build(self.chosen, config, options, device)
         self.workload = self._workload(trace, options.outputs, options.requests)
-        answers: Outputs = "length" if trace.output_tokens is not None else "none"
-        self._few = self._workload(trace, answers, FEW) if options.self_check else self.workload
+        self._few = self.workload
+        if options.self_check:
+            answers = np.full(len(trace), ANSWER_TOKENS, dtype=np.int64)
+            self._few = self._workload(replace(trace, output_tokens=answers), "length", FEW)
         if options.arrivals == "trace" and self.workload.inputs.arrival is None:
             raise UnusableInputError(
                 "the trace has requests without a time", field="--arrivals", found="trace"
