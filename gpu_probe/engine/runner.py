@@ -51,7 +51,7 @@ class RunRecord:
             bytes behind them (only in exact runs).
         hash_s: CPU seconds spent hashing. step_s, steps: times on this machine and shapes of all steps.
         host_s: seconds in scheduling and updating. num_blocks_used: ids that the pool handed out, null included.
-        refused: requests whose prompt can never fit the pool.
+        refused: requests whose prompt can never fit the pool. duration_s: from the first arrival to the end.
     """
 
     hit_tokens: Int64
@@ -301,5 +301,6 @@ class Run:
         pool = self.scheduler.coordinator.pool
         assert isinstance(pool, BlockPool)  # tensors need to know which block is which
         record.num_blocks_used = pool.num_used_ids + 1
-        record.duration_s = self.clock.now
+        began = record.arrival[~np.isnan(record.arrival)]
+        record.duration_s = self.clock.now - float(began.min()) if len(began) else 0.0
         return record

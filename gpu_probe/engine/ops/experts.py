@@ -31,16 +31,19 @@ def mix(
     order = chosen.flatten().argsort(stable=True)
     arranged = x[order // top_k]
     if x.device.type == "cuda" and hasattr(functional, "grouped_mm") and x.dtype == torch.bfloat16:
-        ends = torch.bincount(chosen.flatten(), minlength=len(up)).cumsum(0).to(torch.int32)
+        # Counted on the device: `bincount` would wait for its largest value.
+        counts = torch.zeros(len(up), dtype=torch.int64, device=x.device)
+        counts.index_add_(0, chosen.flatten(), torch.ones_like(order))
+        ends = counts.cumsum(0).to(torch.int32)
         inner = feed_forward_inner(
             functional.grouped_mm(arranged, up.transpose(1, 2), offs=ends), activation, gated
         )
         result = functional.grouped_mm(inner, down.transpose(1, 2), offs=ends)
     else:
-        counts = torch.bincount(chosen.flatten(), minlength=len(up)).tolist()
+        sizes = torch.bincount(chosen.flatten(), minlength=len(up)).tolist()
         parts = [
             linear(feed_forward_inner(linear(part, up[expert]), activation, gated), down[expert])
-            for expert, part in enumerate(arranged.split(counts))
+            for expert, part in enumerate(arranged.split(sizes))
             if len(part)
         ]
         result = torch.cat(parts)

@@ -199,6 +199,7 @@ def test_the_model_clock_gives_equal_records(engine):
     assert one.token_times == two.token_times
     assert one.hit_tokens.tolist() == two.hit_tokens.tolist()
     assert one.duration_s == two.duration_s
+    assert one.duration_s == pytest.approx(np.nanmax(one.finished) - one.arrival[0])
 
 
 def test_no_slot_is_written_twice_and_the_null_block_never(engine, monkeypatch):
