@@ -6,7 +6,7 @@ stacked as `spec` says. A missing or misshapen tensor is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -216,19 +216,17 @@ class _Checkpoint:
         if found is not None:
             return self.files.get(found)
 
-        def expert(number: int, *names: str) -> Tensor:
-            return self._first(*(f"{inside}experts.{number}.{name}.weight" for name in names))
+        return torch.stack(
+            [self._expert(f"{inside}experts.{number}.", op, part) for number in range(op.num_experts)]
+        )
 
-        make: Callable[[int], Tensor]
+    def _expert(self, inside: str, op: Moe, part: str) -> Tensor:
         if part == "experts_out":
-            make = lambda number: expert(number, "down_proj", "w2")  # noqa: E731
-        elif op.gated:
-            make = lambda number: torch.cat(  # noqa: E731
-                [expert(number, "gate_proj", "w1"), expert(number, "up_proj", "w3")]
-            )
-        else:
-            make = lambda number: expert(number, "up_proj")  # noqa: E731
-        return torch.stack([make(number) for number in range(op.num_experts)])
+            return self._first(f"{inside}down_proj.weight", f"{inside}w2.weight")
+        up = self._first(f"{inside}up_proj.weight", f"{inside}w3.weight")
+        if not op.gated:
+            return up
+        return torch.cat([self._first(f"{inside}gate_proj.weight", f"{inside}w1.weight"), up])
 
     def _inside(self, layer: str, *names: str) -> str:
         """The first of the sub-modules that the checkpoint has."""

@@ -34,7 +34,8 @@ Weights = Mapping[str, torch.Tensor]
 class TensorSpec:
     """A tensor that a decoder needs: its canonical name, shape, fan-in and how a synthetic one is filled.
 
-    `wide` tensors stay in the state's dtype (they are exponentiated or decide gates).
+    `wide` tensors stay in the state's dtype (they are exponentiated or decide gates). A "norm" may be zero-centred in
+    a checkpoint; a "skip" is a factor as it stands, the norms behind recurrent layers among them.
     """
 
     name: str
