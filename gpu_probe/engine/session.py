@@ -107,20 +107,32 @@ class Session:
         if not finished:
             raise KeyboardInterrupt
         differences, notes = list(self._differences(finished)), list(self._notes())
-        if self.options.clock != "model" and not interrupted:
-            progress("step costs", 0, 1)
-            self.cost = calibrate(self.probe).cost
-            notes.append(_said_of(self.cost))
+        if not interrupted:
+            try:
+                self._run_beside(finished, differences, notes, progress)
+            except KeyboardInterrupt:
+                interrupted = True
         if interrupted:
             notes.append("stopped before all runs were done: the figures are of those that were")
-        else:
-            extras = Extras(self.probe, self.workload, self._few, finished, self.options, self._clock)
-            for name, extra in extras.runs():
-                progress(name, 0, 1)
-                found, said = extra()
-                differences += found
-                notes += said
         return ProbeResult(self._validation(finished, differences, notes), interrupted)
+
+    def _run_beside(
+        self, finished: list[Candidate], differences: list[str], notes: list[str], progress: Progress
+    ) -> None:
+        """Step costs and extra runs; what they find is added as they go."""
+        if self.options.clock != "model":
+            progress("step costs", 0, 1)
+            try:
+                self.cost = calibrate(self.probe).cost
+                notes.append(_said_of(self.cost))
+            except ValueError as error:
+                notes.append(f"no step-cost model was fitted: {error}")
+        extras = Extras(self.probe, self.workload, self._few, finished, self.options, self._clock)
+        for name, extra in extras.runs():
+            progress(name, 0, 1)
+            found, said = extra()
+            differences += found
+            notes += said
 
     def _validation(self, finished: list[Candidate], differences: list[str], notes: list[str]) -> Validation:
         options = self.options
