@@ -297,16 +297,14 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
 def _measured(found: Analysis, created: str) -> Measured:
     """What hashing and looking up cost on this machine, for every unit that was replayed."""
     units = sorted(found.sweep.results)
-    costs = measure_hash_cost(found.trace, units)
+    costs, lookup_s = measure_hash_cost(found.trace, units), measure_lookup_cost()
     return Measured(
         created=created,
         wall_s=0.0,
         cpu_s=0.0,
         hash_cpu_s={unit: cost.seconds for unit, cost in costs.items()},
         hash_samples=sum(cost.samples for cost in costs.values()),
-        lookup_cpu_s={
-            unit: measure_lookup_cost(int(found.sweep.results[unit].lookup_probes.sum())) for unit in units
-        },
+        lookup_cpu_s={unit: lookup_s * int(found.sweep.results[unit].lookup_probes.sum()) for unit in units},
     )
 
 
