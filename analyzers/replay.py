@@ -6,8 +6,11 @@ request finish before the next is added; `arrivals="trace"` adds requests by the
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -48,6 +51,8 @@ class ReplayInput:
     output_tokens: Int64
     arrival: Float64 | None = None
     ids: Seq[str] = ()
+    block_keys: dict[int, list[dict[int, list[int]]]] = field(default_factory=dict, compare=False, repr=False)
+    """Names of whole blocks by lookahead and request, found by one replay and used again by the next."""
 
     def subset(self, indices: Int64) -> ReplayInput:
         """Only these requests, in their order."""
@@ -160,18 +165,34 @@ def _replay(
     scheduler: Scheduler, inputs: ReplayInput, arrivals: Arrivals, cost: StepCostModel, check: bool = False
 ) -> ReplayResult:
     lookahead = scheduler.sizes.hash_lookahead_tokens
+    known = inputs.block_keys.setdefault(lookahead, [{} for _ in inputs.paths])
     sequences = [
-        Sequence(index, path, prompt, output, lookahead=lookahead)
-        for index, (path, prompt, output) in enumerate(
-            zip(inputs.paths, inputs.prompt_tokens.tolist(), inputs.output_tokens.tolist(), strict=True)
+        Sequence(index, path, prompt, output, lookahead=lookahead, block_keys=keys)
+        for index, (path, prompt, output, keys) in enumerate(
+            zip(
+                inputs.paths, inputs.prompt_tokens.tolist(), inputs.output_tokens.tolist(), known, strict=True
+            )
         )
     ]
     run: _SequentialRun | TimedRun = _SequentialRun(scheduler, check)
     if arrivals == "trace":
         assert inputs.arrival is not None
         run = TimedRun(scheduler, cost, inputs.arrival, check=check)
-    run.run(sequences)
+    with _collector_paused():
+        run.run(sequences)
     return _result(run, sequences)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A replay makes many small objects and hardly a cycle: looking for cycles meanwhile only costs."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _SequentialRun:

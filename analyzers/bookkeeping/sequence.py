@@ -76,7 +76,9 @@ class Sequence:
         *,
         lookahead: int = 0,
         skip_reading: bool = False,
+        block_keys: dict[int, list[int]] | None = None,
     ) -> None:
+        """`block_keys`: what an earlier run of the same request, with the same lookahead, found out about its keys."""
         self.index = index
         self.num_prompt_tokens = num_prompt_tokens
         self.max_output_tokens = max_output_tokens
@@ -88,7 +90,7 @@ class Sequence:
         if not self.ends or self.ends[-1] < total:
             self.ends = [*path.ends, total]
             self.bases = [*path.bases, (OWN_TOKENS + index) << KEY_SHIFT]
-        self._block_keys: dict[int, list[int]] = {}
+        self._block_keys = block_keys if block_keys is not None else {}
         self.num_output_tokens = 0
         self.num_tokens = num_prompt_tokens
         self.num_computed_tokens = 0
