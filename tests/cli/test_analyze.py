@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -217,3 +218,17 @@ def test_the_model_that_the_trace_names_encodes_it_and_gives_the_sizes(
     document = json.loads(done.out)
     assert document["engine"]["source"] == "model-config"
     assert document["tokenizer"]["source"] == str(model / "tokenizer.json")
+
+
+def test_a_broken_vocabulary_is_one_error_and_no_rejected_request(run, tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "samples" / "tiny-hybrid", tmp_path / "broken")
+    (tmp_path / "broken" / "tokenizer.json").write_text("{broken")
+    chats = [{"messages": [{"role": "user", "content": f"Hello {n}"}]} for n in range(3)]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    done = run("analyze", "chats.jsonl", "--model", "broken")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "cannot be loaded as a tokenizer" in done.err
+    # A trace of ids needs no vocabulary.
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"prompt": [1, 2, 3]}) + "\n")
+    assert run("analyze", "ids.jsonl", "--model", "broken").code == 0

@@ -97,8 +97,22 @@ class PromptEncoder:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary, loaded on first use."""
-        return self._load_vocabulary()
+        """The vocabulary, loaded on first use.
+
+        Raises:
+            CannotEncodeError: it cannot be loaded, so that no request can be encoded.
+        """
+        try:
+            return self._load_vocabulary()
+        except UnusableInputError as error:
+            raise CannotEncodeError(
+                error.what,
+                where=error.where,
+                field=error.field,
+                found=error.found,
+                wanted=error.wanted,
+                way_out=error.way_out,
+            ) from error
 
     @cached_property
     def bos_id(self) -> int | None:
