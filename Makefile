@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 QWEN   := build/qwen3.5-like
+BENCH  := PYTHONPATH=build/links:. $(BIN)/python benchmarks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
 # What test-live runs: all of it, or with LIVE="live and not thorough" the few minutes that CI has.
@@ -53,8 +54,14 @@ schemas: $(VENV)/dev.stamp links  ## Write the JSON Schemas anew from the report
 transcripts: $(VENV)/dev.stamp links  ## Write the checked transcripts of README.md and docs/ anew
 	@$(BIN)/python docs/transcripts.py
 
-bench: $(VENV)/dev.stamp links  ## The benchmarks; they never run in CI
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(QWEN)/tokenizer.json links  ## Ratios and CPU seconds; never in CI. KVLINT=PATH adds the comparison with kvlint
+	@$(BENCH)/replay.py
+	@$(BENCH)/bench_reading.py
+	@$(BENCH)/bench_analyze.py --model $(QWEN) tests/data/traces/tau-airline.jsonl.gz tests/data/traces/arena-judge.jsonl.gz
+	@$(BENCH)/bench_capture.py
+	@$(BENCH)/engine.py
+	@if [ -n "$(KVLINT)" ]; then $(BENCH)/bench_kvlint.py --model $(QWEN) --kvlint $(KVLINT) \
+	  tests/data/traces/tau-airline.jsonl.gz; fi
 
 fuzz: $(VENV)/dev.stamp links  ## 100,000 hostile inputs through the readers; INPUTS=N for another number
 	@$(BIN)/python tests/fuzz/test_fuzz_readers.py --inputs $(or $(INPUTS),100000)

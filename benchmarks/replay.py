@@ -1,6 +1,6 @@
 """What a replay costs: CPU seconds per unit on a real trace of 1,229 requests and 6.85 million prompt tokens.
 
-    python benchmarks/bench_replay.py [--rounds 7]
+    python benchmarks/replay.py [--rounds 7]
 
 The trace is tau-airline as `tests/data/prefix-structure` holds it (lengths and shared prefixes, no text). Printed are
 medians of interleaved rounds, in CPU seconds of this process: one unit, one request after another, for two layouts;
