@@ -9,6 +9,7 @@ Finders count `probes`: the positions that the engine asks its store for, one pe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence as Seq
 from typing import Any
@@ -23,7 +24,7 @@ Found = tuple[int, Seq[Any]]
 """Hit length in tokens, and per group its table of blocks or, for Mamba, its one block."""
 
 
-class Finder:
+class Finder(ABC):
     """Groups of one spec.
 
     Attributes:
@@ -52,9 +53,9 @@ class Finder:
         self.drops = drops
         self.probes = 0
 
+    @abstractmethod
     def find(self, sequence: Sequence, max_length: int, drop: bool) -> Found:
         """The longest hit of at most `max_length` tokens; `drop` gives up its last unit."""
-        raise NotImplementedError
 
     def _row(self, key: int) -> list[Block] | None:
         """The blocks of `key` in every member group, or None."""
