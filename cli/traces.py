@@ -79,7 +79,6 @@ def load_trace(
     with ExitStack() as stack:
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
-        ahead = _encoder_ahead(model, options, encoding)
         found = read_trace(
             files,
             format=options.format,
@@ -91,7 +90,7 @@ def load_trace(
         requests = found.requests
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
-        encoder = (ahead or _open_encoder(folder, model, options, encoding)) if has_text else None
+        encoder = _open_encoder(folder, model, options, encoding) if has_text else None
         trace, encoded = encode_trace(
             requests,
             encoder,
@@ -112,25 +111,6 @@ def load_trace(
         _caveats(encoded),
         tuple(encoded.identities),
     )
-
-
-def _encoder_ahead(model: ModelOptions, options: InputOptions, encoding: Encoding) -> PromptEncoder | None:
-    """The encoder of a model folder that was named, its vocabulary loading while the trace is read; else None.
-
-    What is wrong with the folder is for the text that needs it: a trace of ids does not.
-    """
-    if (
-        model.model is None
-        or model.tokenizer is not None
-        or not Path(model.model, "tokenizer.json").is_file()
-    ):
-        return None
-    try:
-        encoder = _open_encoder(Path(model.model), model, options, encoding)
-    except UnusableInputError:
-        return None
-    encoder.load_ahead()
-    return encoder
 
 
 def _open_encoder(

@@ -6,7 +6,6 @@ The vocabulary is loaded when the first text needs it. Knows requests, templates
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -71,7 +70,7 @@ class PromptEncoder:
                 or the name of one of them.
             media_token_ids: modality -> id of its placeholder token.
         """
-        self._load_vocabulary: Callable[[], Vocabulary] = load_vocabulary
+        self._load_vocabulary = load_vocabulary
         self.source = source
         self.trusts_requests = trusts_requests
         self._rules = rules or chat_rules()
@@ -87,13 +86,6 @@ class PromptEncoder:
         self._untimed_dates = 0
         self.rendered_with: ChatTemplate | None = None
         """The template of the first chat that was rendered."""
-
-    def load_ahead(self) -> None:
-        """Begin to load the vocabulary on a thread of its own, while something else is done."""
-        loader = ThreadPoolExecutor(1, thread_name_prefix="vocabulary")
-        loading = loader.submit(self._load_vocabulary)
-        loader.shutdown(wait=False)
-        self._load_vocabulary = loading.result
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
