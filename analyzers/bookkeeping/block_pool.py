@@ -27,6 +27,7 @@ class Block:
     Attributes:
         key: the prefix that it is found by (its primary key), or None. key_tokens: that prefix's length.
         aliases: further keys, or None. home: the index that holds the keys. weight: ids that it stands for.
+        ref_count: who holds it; a new block is handed out, so it begins with one.
     """
 
     __slots__ = ("aliases", "block_id", "home", "key", "key_tokens", "ref_count", "weight")
@@ -34,7 +35,7 @@ class Block:
     def __init__(self, block_id: int, weight: int = 1) -> None:
         self.block_id = block_id
         self.weight = weight
-        self.ref_count = 0
+        self.ref_count = 1
         self.key: int | None = None
         self.key_tokens = 0
         self.aliases: list[int] | None = None

@@ -173,11 +173,11 @@ class Coordinator:
         ):
             return False
         evicted, handed_out = pool.evicted_blocks, pool.new_blocks
+        managers = self.managers
         if hit.tokens or (self._adopts_past_hit and any(hit.blocks)):
-            for place, manager in self._numbered:
-                manager.adopt(states[place], hit.blocks[place], hit.tokens)
-        for place, manager in self._numbered:
-            state = states[place]
+            for manager, state, blocks in zip(managers, states, hit.blocks, strict=True):
+                manager.adopt(state, blocks, hit.tokens)
+        for manager, state in zip(managers, states, strict=True):
             if state.partial is not None:
                 sequence.num_copies += manager.members
             manager.allocate(state, slots, main)

@@ -57,7 +57,7 @@ class Finder(ABC):
     def find(self, sequence: Sequence, max_length: int, drop: bool) -> Found:
         """The longest hit of at most `max_length` tokens; `drop` gives up its last unit."""
 
-    def _row(self, key: int) -> list[Block] | None:
+    def _row(self, key: int) -> tuple[Block, ...] | None:
         """The blocks of `key` in every member group, or None."""
         row: list[Block] = []
         for index in self.indexes:
@@ -65,9 +65,9 @@ class Finder(ABC):
             if block is None:
                 return None
             row.append(block)
-        return row
+        return tuple(row)
 
-    def _highest(self, sequence: Sequence, above: int, upto: int) -> tuple[int, list[Block]] | None:
+    def _highest(self, sequence: Sequence, above: int, upto: int) -> tuple[int, tuple[Block, ...]] | None:
         """The highest kept position in (above, upto] that every member group has."""
         lookahead = sequence.lookahead
         ends, bases, leader = sequence.ends, sequence.bases, self.indexes[0]
@@ -123,9 +123,7 @@ class FullFinder(Finder):
         if len(self.indexes) == 1:
             get = self.indexes[0].blocks.get
             table: list[Block] = []
-            for key in keys:
-                if len(table) == count:
-                    break
+            for key in keys[:count] if count < len(keys) else keys:
                 entry = get(key)
                 if entry is None:
                     break

@@ -91,6 +91,7 @@ class PrefixLookup:
             self._spec_managers.append(places)
         self._single = len(managers) == 1 and managers[0].members == 1
         self._one_pass = len(ordered) == 2 and managers[ordered[0][0]].group.kind == "full"
+        self._plain_pair = self._one_pass and not any(finder.drops for finder in self._finders)
 
     def find(self, sequence: Sequence) -> Hit:
         """The hit of a sequence that is about to be admitted; the last token is always left to compute."""
@@ -104,11 +105,13 @@ class PrefixLookup:
         if self._single:
             finder = finders[0]
             only = finder.find(sequence, limit, finder.drops)
-            answers: list[Found | None] = [only]
+            answers: Seq[Found | None] = (only,)
             tokens, longest = only[0], 0
         else:
             answers, tokens, longest = self._reconcile(sequence, limit)
-        probes = sum([finder.probes for finder in finders])
+        probes = 0
+        for finder in finders:
+            probes += finder.probes
         if not tokens and self._trims_every:
             return Hit(0, longest, probes, self._nothing)
         blocks: list[Seq[Block | None]] = list(self._nothing)
@@ -121,9 +124,14 @@ class PrefixLookup:
         """The length of that hit alone."""
         return self._reconcile(sequence, limit)[1]
 
-    def _reconcile(self, sequence: Sequence, limit: int) -> tuple[list[Found | None], int, int]:
+    def _reconcile(self, sequence: Sequence, limit: int) -> tuple[Seq[Found | None], int, int]:
         """Each finder's answer, the length that all agree on, and the longest answer."""
         finders = self._finders
+        if self._plain_pair:
+            # The loop below, for the common case: the second group looks no further than the first one's hit.
+            first = finders[0].find(sequence, limit, False)
+            second = finders[1].find(sequence, first[0], False)
+            return (first, second), second[0], first[0]
         answers: list[Found | None] = [None] * len(finders)
         verified: set[int] = set()
         tokens, longest = limit, 0
@@ -171,7 +179,7 @@ class PrefixLookup:
             for place in places:
                 manager = self._managers[place]
                 end = start + len(manager.indexes)
-                row = tuple(found[start:end])
+                row = found if end - start == len(found) else found[start:end]
                 start = end
                 if isinstance(manager, MambaAlignManager) or not row:
                     blocks[place] = row

@@ -126,7 +126,9 @@ class MambaAlignManager(StateKeys):
     def release_skipped(self, state: StateTable, processed_tokens: int) -> None:
         """Release states that the request has moved past."""
         rows, last = state.rows, state.last_position
-        passed = min((processed_tokens - 1) // self.block_size, state.length)
+        passed = (processed_tokens - 1) // self.block_size
+        if passed > state.length:
+            passed = state.length
         stale = [position for position in rows if position < passed]
         if len(stale) > 1:
             stale.sort(reverse=True)
@@ -155,7 +157,7 @@ class MambaAlignManager(StateKeys):
         if required <= state.length and partial is None and not export:
             state.allocated = True
             return ()
-        rows, before = state.rows, state.length
+        before = state.length
         if state.allocated:
             state.last_position = before - 1 - spec
         elif before > 0:
@@ -163,25 +165,29 @@ class MambaAlignManager(StateKeys):
         skipped = required - spec - 1
         if before < skipped:
             state.length = max(before, skipped - export)
-        if state.allocated and (not export or self.context.profile.drafts_travel_past_export):
-            # Scratch blocks of drafts stay exclusive to the request and travel with it; one at the place of an
-            # exported state stays there to receive it.
-            for position in range(before - spec, before):
-                if position >= skipped - export:
-                    break
-                rows[state.length] = rows.pop(position)
-                state.length += 1
-        count = max(required - state.length, 0) + (partial is not None)
+        if spec and state.allocated and (not export or self.context.profile.drafts_travel_past_export):
+            self._carry_drafts(state, before, skipped - export)
+        length = state.length
+        missing = required - length if required > length else 0
+        count = missing if partial is None else missing + 1
         flat = self.pool.allocate(count * self.lanes, self.weight)
-        fresh = [tuple(flat[nth::count]) for nth in range(count)]
         if partial is not None:
             state.partial = None
-            self._copy(state, partial, fresh.pop(0))
-        for row in fresh:
-            rows[state.length] = row
-            state.length += 1
+            self._copy(state, partial, tuple(flat[::count]))
+        for nth in range(count - missing, count):
+            state.rows[length] = tuple(flat[nth::count])
+            length += 1
+        state.length = length
         state.allocated = True
         return flat
+
+    def _carry_drafts(self, state: StateTable, before: int, end: int) -> None:
+        """Scratch blocks of drafts stay exclusive to the request and travel with it; one at the place of an exported
+        state, from `end` on, stays there to receive it."""
+        rows = state.rows
+        for position in range(before - self.speculative_blocks, min(before, end)):
+            rows[state.length] = rows.pop(position)
+            state.length += 1
 
     def _copy(self, state: StateTable, partial: tuple[int, Row], target: Row) -> None:
         position, source = partial
@@ -201,7 +207,8 @@ class MambaAlignManager(StateKeys):
 
     def release(self, state: StateTable) -> None:
         """Give everything back: member by member, each from its last state on."""
-        held = [state.rows[position] for position in sorted(state.rows, reverse=True)]
+        rows = state.rows
+        held = [rows[position] for position in (sorted(rows, reverse=True) if len(rows) > 1 else rows)]
         for lane in range(self.lanes):
             self.pool.free([row[lane] for row in held])
 

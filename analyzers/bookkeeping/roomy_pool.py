@@ -51,12 +51,7 @@ class RoomyPool:
             self._unkeyed = 0
             if self._fresh > self._limit:
                 raise PoolTooSmallError
-        blocks = []
-        for _ in range(count):
-            block = Block(0, weight)
-            block.ref_count = 1
-            blocks.append(block)
-        return blocks
+        return [Block(0, weight) for _ in range(count)]
 
     def touch(self, blocks: Sequence[Block | None]) -> None:
         """Take one more reference on each block of a hit."""
@@ -70,8 +65,9 @@ class RoomyPool:
         """Drop one reference on each."""
         for block in blocks:
             if block is not None:
-                block.ref_count -= 1
-                if not block.ref_count:
-                    self.num_free += block.weight
+                count = block.ref_count = block.ref_count - 1
+                if not count:
+                    weight = block.weight
+                    self.num_free += weight
                     if block.key is None:
-                        self._unkeyed += block.weight
+                        self._unkeyed += weight
