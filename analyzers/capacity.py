@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import ReplayInput
+from kvtune.analyzers.replays import replay_caches
 from kvtune.analyzers.report import CapacityPoint
-from kvtune.analyzers.sweep import Progress, replay_caches
+from kvtune.analyzers.sweep import Progress
 from kvtune.tokenization.trace import Int32
 
 MOST_RUNGS = 12

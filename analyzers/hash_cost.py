@@ -35,7 +35,7 @@ def hash_positions(prompt_tokens: Int64, unit: int) -> int:
 
 
 def measure_hash_cost(
-    trace: TokenTrace, units: Sequence[int], clock: Callable[[], float] = time.process_time
+    trace: TokenTrace, units: Sequence[int], clock: Callable[[], float] = time.thread_time
 ) -> dict[int, HashCost]:
     """Time a sample of the trace's own chained hashes at each unit: at least 2,000 and 20 ms each, or all there are.
 

@@ -25,7 +25,7 @@ class AnalyzeOptions:
         levers: also try what beside the unit would recover tokens, by replaying changed traces.
         per_request: list every request.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
-        seed: of the interval's resampling and of random routing.
+        seed: of the interval's resampling and of random routing. workers: processes that replay, this one included.
         check_integrity: verify the bookkeeping's conservation laws after every request of the sweep; slow.
     """
 
@@ -41,6 +41,7 @@ class AnalyzeOptions:
     replicas: int = 1
     route: Route = "sticky"
     seed: int = 0
+    workers: int = 1
     check_integrity: bool = False
 
 

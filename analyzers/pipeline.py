@@ -7,14 +7,16 @@ Each step stands in its own file; here they are only put in order.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
 from kvtune.analyzers.advice import recommendation
 from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, ladder, rungs_of
 from kvtune.analyzers.families import family_rows
-from kvtune.analyzers.hash_cost import measure_hash_cost, measure_lookup_cost
+from kvtune.analyzers.hash_cost import HashCost, measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
 from kvtune.analyzers.losses import losses_by_request
@@ -23,6 +25,7 @@ from kvtune.analyzers.prefix_tree import build_prefix_tree
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.report import (
     CapacityPoint,
     LossesBySetting,
@@ -84,8 +87,17 @@ class Analysis:
         )
 
 
-def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progress: Progress) -> Analysis:
+def find(
+    trace: TokenTrace,
+    config: EngineConfig,
+    options: AnalyzeOptions,
+    progress: Progress,
+    meanwhile: Callable[[TokenTrace, Sequence[int]], None] = lambda _trace, _units: None,
+) -> Analysis:
     """Shared prefixes, candidates, replays and the choice.
+
+    Args:
+        meanwhile: called with the trace and the units that are replayed, while workers begin to replay.
 
     Raises:
         EngineRefusal: the server would not start with the settings in force (`config.match_unit` included).
@@ -110,13 +122,12 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
     progress("shared prefixes", 1, 1)
     sweep = sweep_units(
         config,
-        replay_input(trace, shared),
+        ReplayTask(replay_input(trace, shared), replica, options.arrivals, options.check_integrity),
         candidates,
-        replica=replica,
         default_unit=default_match_unit(config),
-        arrivals=options.arrivals,
+        workers=options.workers,
         progress=progress,
-        check=options.check_integrity,
+        meanwhile=partial(meanwhile, trace),
     )
     outcomes = sweep.outcomes(candidates)
     grid = {row.unit: row.effective_unit for row in candidates}
@@ -178,7 +189,10 @@ def analyze(
 
     Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
     """
-    found = find(trace, config, options, progress)
+    costs: dict[int, HashCost] = {}
+    found = find(
+        trace, config, options, progress, lambda its, units: costs.update(measure_hash_cost(its, units))
+    )
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
     inputs = replay_input(trace, found.shared)
@@ -198,7 +212,7 @@ def analyze(
     return Report(
         kvtune_version=provenance.kvtune_version,
         command=provenance.command,
-        measured=_measured(found, provenance.created),
+        measured=_measured(found, costs, provenance.created),
         trace=msgspec.structs.replace(
             provenance.trace,
             sessions=int(found.sessions.max()) + 1,
@@ -294,15 +308,15 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
     return levers
 
 
-def _measured(found: Analysis, created: str) -> Measured:
+def _measured(found: Analysis, costs: dict[int, HashCost], created: str) -> Measured:
     """What hashing and looking up cost on this machine, for every unit that was replayed."""
     units = sorted(found.sweep.results)
-    costs, lookup_s = measure_hash_cost(found.trace, units), measure_lookup_cost()
+    lookup_s = measure_lookup_cost()
     return Measured(
         created=created,
         wall_s=0.0,
         cpu_s=0.0,
-        hash_cpu_s={unit: cost.seconds for unit, cost in costs.items()},
+        hash_cpu_s={unit: costs[unit].seconds for unit in units},
         hash_samples=sum(cost.samples for cost in costs.values()),
         lookup_cpu_s={unit: lookup_s * int(found.sweep.results[unit].lookup_probes.sum()) for unit in units},
     )

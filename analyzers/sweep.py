@@ -6,17 +6,18 @@ Knows candidates and the replay; not what is made of the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.recommend import Outcome
-from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
+from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.replays import Replays, ReplayTask
 from kvtune.analyzers.shared import SharedPrefixes
 from kvtune.analyzers.units import UnitCandidate
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+from kvtune.tokenization.trace import TokenTrace
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, steps done and steps in all."""
@@ -63,64 +64,24 @@ def replay_input(trace: TokenTrace, shared: SharedPrefixes) -> ReplayInput:
     )
 
 
-def replay_caches(
-    config: EngineConfig,
-    inputs: ReplayInput,
-    replica: Int32 | None,
-    arrivals: Arrivals = "sequential",
-    *,
-    check: bool = False,
-) -> ReplayResult:
-    """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
-    if replica is None:
-        return replay(config, inputs, arrivals=arrivals, check=check)
-    members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [replay(config, inputs.subset(indices), arrivals=arrivals, check=check) for indices in members]
-    return _join(results, members)
-
-
-def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:
-    """One result of all requests: per-request arrays in trace order, counts summed."""
-    joined: dict[str, object] = {}
-    for field in fields(ReplayResult):
-        values = [getattr(result, field.name) for result in results]
-        if isinstance(values[0], np.ndarray):
-            whole = np.zeros(sum(map(len, members)), dtype=values[0].dtype)
-            for indices, part in zip(members, values, strict=True):
-                whole[indices] = part
-            joined[field.name] = whole
-        elif isinstance(values[0], int):
-            joined[field.name] = sum(values)
-        else:
-            joined[field.name] = values[0]
-    refused = (
-        (int(indices[index]), needed)
-        for indices, result in zip(members, results, strict=True)
-        for index, needed in result.refused
-    )
-    joined["refused"] = tuple(sorted(refused))
-    return ReplayResult(**joined)  # type: ignore[arg-type]
-
-
 def sweep_units(
     config: EngineConfig,
-    inputs: ReplayInput,
+    task: ReplayTask,
     candidates: Sequence[UnitCandidate],
     *,
-    replica: Int32 | None,
     default_unit: int,
-    arrivals: Arrivals,
+    workers: int,
     progress: Progress,
-    check: bool = False,
+    meanwhile: Callable[[Sequence[int]], None] = lambda _units: None,
 ) -> Sweep:
-    """Replay every candidate that is worth it; `check` verifies the conservation laws on the way."""
-    swept = [candidate for candidate in candidates if candidate.swept and candidate.valid]
-    results: dict[int, ReplayResult] = {}
-    for index, candidate in enumerate(swept):
-        progress("replay", index, len(swept))
-        unit = None if candidate.unit == default_unit else candidate.unit
-        results[candidate.unit] = replay_caches(
-            replace(config, match_unit=unit), inputs, replica, arrivals, check=check
-        )
-    progress("replay", len(swept), len(swept))
-    return Sweep(results, default_unit, config.match_unit or default_unit)
+    """Replay every candidate that is worth it.
+
+    Args:
+        workers: processes in all. meanwhile: told the units that are replayed, while workers begin.
+    """
+    units = [candidate.unit for candidate in candidates if candidate.swept and candidate.valid]
+    settings = [replace(config, match_unit=None if unit == default_unit else unit) for unit in units]
+    with Replays(settings, task, workers=workers) as replays:
+        meanwhile(units)
+        results = replays.results(partial(progress, "replay"))
+    return Sweep(dict(zip(units, results, strict=True)), default_unit, config.match_unit or default_unit)

@@ -271,9 +271,9 @@ class InputOptions:
     rejects: Annotated[
         str | None, option("--rejects", "FILE", "Keep rejected lines as they stood, to be mended.", INPUT)
     ] = None
-    workers: Annotated[
-        int | None, option("--workers", "N", "Processes for encoding (default: one a core).", INPUT, min=1)
-    ] = None
+    workers: Annotated[int | None, option("--workers", "N", "Cores to use (default: all).", INPUT, min=1)] = (
+        None
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Every command that works on a trace starts here. Knows options; no figure is com
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields, replace
 
 from kvtune.analyzers.options import AnalyzeOptions
@@ -76,6 +77,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
+        workers=input.workers or _usable_cores(),
         check_integrity=general.debug,
     )
     encoding = Encoding(
@@ -89,3 +91,10 @@ def prepare(
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     return Prepared(files, model, serve, loaded, server, options)
+
+
+def _usable_cores() -> int:
+    """Cores that this process may run on, which a container's can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -16,9 +16,10 @@ from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.replay import ReplayResult
+from kvtune.analyzers.replays import replay_caches
 from kvtune.analyzers.report import Lever
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
-from kvtune.analyzers.sweep import replay_caches, replay_input
+from kvtune.analyzers.sweep import replay_input
 from kvtune.tokenization.trace import Int32, Int64, TokenTrace, UInt32
 
 

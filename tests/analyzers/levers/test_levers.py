@@ -19,9 +19,10 @@ from kvtune.analyzers.levers.search import find_levers
 from kvtune.analyzers.levers.sharing import isolation_price, routing
 from kvtune.analyzers.levers.trial import Baseline
 from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.replays import replay_caches
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import find_shared_prefixes
-from kvtune.analyzers.sweep import no_progress, replay_caches, replay_input
+from kvtune.analyzers.sweep import no_progress, replay_input
 from kvtune.tokenization.trace import Int32, TokenTrace
 from tests.analyzers.traces import trace_of
 

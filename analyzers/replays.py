@@ -1,0 +1,197 @@
+"""The same requests replayed under several settings, on all cores.
+
+    settings --> [ next one ] --> this process, one after another
+                      |---------> a worker process for each further core
+
+Whoever is free takes the next setting, so what a worker has not begun when it is needed is done here. Workers are
+fresh interpreters that are handed the requests once; what they answer is what this process would have found, and
+without them (one core, little to do, a worker that dies) everything is done here.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.replay import Arrivals, ReplayInput, ReplayResult, replay
+from kvtune.tokenization.trace import Int32, Int64
+
+Job = tuple[int, EngineConfig]
+"""A setting and its place."""
+
+Answer = tuple[int, ReplayResult | None]
+"""A setting's place and its result; None where the worker ended over it."""
+
+_WORTH_A_WORKER_S = 1.0
+"""CPU seconds of replays that must lie ahead: a worker takes a third of one to start."""
+
+
+def replay_caches(
+    config: EngineConfig,
+    inputs: ReplayInput,
+    replica: Int32 | None,
+    arrivals: Arrivals = "sequential",
+    *,
+    check: bool = False,
+) -> ReplayResult:
+    """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
+    if replica is None:
+        return replay(config, inputs, arrivals=arrivals, check=check)
+    members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
+    results = [replay(config, inputs.subset(indices), arrivals=arrivals, check=check) for indices in members]
+    return _join(results, members)
+
+
+def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:
+    """One result of all requests: per-request arrays in trace order, counts summed."""
+    joined: dict[str, object] = {}
+    for field in fields(ReplayResult):
+        values = [getattr(result, field.name) for result in results]
+        if isinstance(values[0], np.ndarray):
+            whole = np.zeros(sum(map(len, members)), dtype=values[0].dtype)
+            for indices, part in zip(members, values, strict=True):
+                whole[indices] = part
+            joined[field.name] = whole
+        elif isinstance(values[0], int):
+            joined[field.name] = sum(values)
+        else:
+            joined[field.name] = values[0]
+    refused = (
+        (int(indices[index]), needed)
+        for indices, result in zip(members, results, strict=True)
+        for index, needed in result.refused
+    )
+    joined["refused"] = tuple(sorted(refused))
+    return ReplayResult(**joined)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """What all settings have in common: the requests, their replicas, how they arrive."""
+
+    inputs: ReplayInput
+    replica: Int32 | None = None
+    arrivals: Arrivals = "sequential"
+    check: bool = False
+
+    def run(self, config: EngineConfig) -> ReplayResult:
+        """The replay under one setting."""
+        return replay_caches(config, self.inputs, self.replica, self.arrivals, check=self.check)
+
+
+class Replays:
+    """Begins to replay when it is made, if that is worth workers; `results` does the rest and waits.
+
+    A context manager: leaving it ends the workers.
+    """
+
+    def __init__(self, settings: Sequence[EngineConfig], task: ReplayTask, *, workers: int = 1) -> None:
+        """`workers`: processes in all, this one included."""
+        self._settings = settings
+        self._task = task
+        self._found: dict[int, ReplayResult] = {}
+        self._waiting = deque(range(len(settings)))
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._workers: list[_Worker] = []
+        if workers > 1 and len(settings) > 1:
+            start = time.process_time()
+            self._replay(self._waiting.popleft())
+            ahead = (time.process_time() - start) * len(self._waiting)
+            if ahead > _WORTH_A_WORKER_S:
+                count = min(workers - 1, len(self._waiting) - 1)
+                self._workers = [_Worker(task, self._next, self._answers) for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.end()
+
+    def results(self, progress: Callable[[int, int], None]) -> list[ReplayResult]:
+        """One result a setting, in their order. `progress` is told how many are done, and of how many."""
+        total = len(self._settings)
+        while (job := self._next()) is not None:
+            progress(len(self._found) + self._answers.qsize(), total)
+            self._replay(job[0])
+        while len(self._found) < total:
+            progress(len(self._found), total)
+            place, result = self._answers.get()
+            if result is None:
+                self._replay(place)
+            else:
+                self._found[place] = result
+        progress(total, total)
+        return [self._found[place] for place in range(total)]
+
+    def _replay(self, place: int) -> None:
+        self._found[place] = self._task.run(self._settings[place])
+
+    def _next(self) -> Job | None:
+        """A setting that nobody has begun; workers' threads ask, too."""
+        try:
+            place = self._waiting.popleft()
+        except IndexError:
+            return None
+        return place, self._settings[place]
+
+
+class _Worker:
+    """A process that replays, and the thread here that hands it one setting after another."""
+
+    def __init__(
+        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
+    ) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        Thread(target=self._feed, args=(task, following, answers), daemon=True).start()
+
+    def end(self) -> None:
+        """Stop it, whatever it does."""
+        self._process.terminate()
+        self._process.join()
+
+    def _feed(
+        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
+    ) -> None:
+        begun = None
+        try:
+            self._pipe.send(replace(task, inputs=replace(task.inputs, block_keys={})))
+            while (job := following()) is not None:
+                begun, config = job
+                self._pipe.send(config)
+                answers.put((begun, self._pipe.recv()))
+                begun = None
+        except (OSError, EOFError):
+            pass  # the worker has ended: what it had begun is done by whoever waits for it
+        finally:
+            if begun is not None:
+                answers.put((begun, None))
+
+
+def _serve(pipe: Connection) -> None:
+    """What a worker does until the other end is closed. An interrupt ends it without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        task = pipe.recv()
+        while True:
+            pipe.send(task.run(pipe.recv()))
+    except Exception:
+        return
