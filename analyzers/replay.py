@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -245,20 +246,31 @@ class _SequentialRun:
         self.refused.append((sequence.index, self.scheduler.refuse(sequence)))
 
 
-def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayResult:
-    def column(name: str) -> Int64:
-        return np.array([getattr(sequence, name) for sequence in sequences], dtype=np.int64)
+_COUNTS = attrgetter(
+    "first_hit",
+    "first_junction",
+    "num_prefill_steps",
+    "num_preemptions",
+    "num_copies",
+    "num_evicted_blocks",
+    "num_new_blocks",
+    "num_probes",
+)
 
+
+def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayResult:
     recorder = run.scheduler.recorder
+    counts = np.array(list(map(_COUNTS, sequences)), dtype=np.int64).reshape(-1, 8).T.copy()
+    hits, junction, prefill_steps, preemptions, copies, evicted_blocks, new_blocks, probes = counts
     return ReplayResult(
-        hit_tokens=np.maximum(column("first_hit"), 0),
-        junction=column("first_junction"),
-        prefill_steps=column("num_prefill_steps"),
-        preemptions=column("num_preemptions"),
-        copies=column("num_copies"),
-        evicted_blocks=column("num_evicted_blocks"),
-        new_blocks=column("num_new_blocks"),
-        lookup_probes=column("num_probes"),
+        hit_tokens=np.maximum(hits, 0),
+        junction=junction,
+        prefill_steps=prefill_steps,
+        preemptions=preemptions,
+        copies=copies,
+        evicted_blocks=evicted_blocks,
+        new_blocks=new_blocks,
+        lookup_probes=probes,
         refused=tuple(run.refused),
         num_steps=run.num_steps,
         num_keys=run.scheduler.coordinator.num_keys,

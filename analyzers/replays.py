@@ -125,16 +125,17 @@ class Replays:
     def results(self, progress: Callable[[int, int], None]) -> list[ReplayResult]:
         """One result a setting, in their order. `progress` is told how many are done, and of how many."""
         total = len(self._settings)
-        while (job := self._next()) is not None:
-            progress(len(self._found) + self._answers.qsize(), total)
-            self._replay(job[0])
         while len(self._found) < total:
             progress(len(self._found), total)
+            job = self._next() if self._answers.empty() else None
+            if job is not None:
+                self._replay(job[0])
+                continue
             place, result = self._answers.get()
-            if result is None:
-                self._replay(place)
-            else:
+            if result is not None:
                 self._found[place] = result
+            else:
+                self._replay(place)
         progress(total, total)
         return [self._found[place] for place in range(total)]
 

@@ -18,7 +18,9 @@ class ChunkSplitter:
     """Clips chunks of one engine. Its grid is the smallest block of any group, whatever the Mamba block is."""
 
     def __init__(self, config: EngineConfig, profile: ReleaseProfile, sizes: ResolvedSizes) -> None:
-        self._profile = profile
+        self._aligns_to_prefill_end = profile.aligns_until == "prefill_end"
+        self._splits_wide_blocks = profile.splits_wide_blocks
+        self._realigns_past_last_block = profile.realigns_past_last_block
         self._block = sizes.min_block_size
         self._unit = sizes.hash_block_size
         rules = CheckpointRules(profile, drop=sizes.eagle_block_drop, lookahead=sizes.hash_lookahead_tokens)
@@ -41,7 +43,7 @@ class ChunkSplitter:
         prefill_end = prompt if prompt >= known else known - 1
         if start >= prefill_end:
             return num_new_tokens
-        block, profile = self._block, self._profile
+        block = self._block
         end = start + num_new_tokens
         last_block = self._last_block.of(known, block)
         exports = (
@@ -51,14 +53,14 @@ class ChunkSplitter:
         )
         if exports:
             last_block = 0
-        if end < (prefill_end if profile.aligns_until == "prefill_end" else last_block):
+        if end < (prefill_end if self._aligns_to_prefill_end else last_block):
             aligned = end - end % block
-            if aligned > start or block <= self._max_chunk or not profile.splits_wide_blocks:
+            if aligned > start or block <= self._max_chunk or not self._splits_wide_blocks:
                 end = aligned
         stop = end
         if start % block and not exports:
             boundary = start - start % block + block
-            if boundary < stop and (profile.realigns_past_last_block or boundary <= last_block):
+            if boundary < stop and (self._realigns_past_last_block or boundary <= last_block):
                 stop = boundary
         if start < last_block < stop:
             stop = last_block

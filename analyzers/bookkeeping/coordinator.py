@@ -151,7 +151,9 @@ class Coordinator:
 
     def extend(self, sequence: Sequence, num_new_tokens: int) -> bool:
         """Give a running request the slots of its next chunk; False if they do not fit now."""
-        computed = min(sequence.num_computed_tokens, self.max_model_len)
+        computed = sequence.num_computed_tokens
+        if computed > self.max_model_len:
+            computed = self.max_model_len
         processed = computed - sequence.num_in_flight_tokens
         if processed > 0:
             for place, manager in self._recycling:
@@ -230,7 +232,9 @@ class Coordinator:
 
     def free_copy_ends(self, copies: Seq[Copy]) -> None:
         """Drop the references that kept both ends of the copies alive."""
-        self.pool.free([block for pair in copies for block in pair])
+        free = self.pool.free
+        for pair in copies:
+            free(pair)
 
     @property
     def num_keys(self) -> int:

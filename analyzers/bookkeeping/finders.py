@@ -94,7 +94,9 @@ class FullFinder(Finder):
 
     def find(self, sequence: Sequence, max_length: int, drop: bool) -> Found:
         block_size = self.block_size
-        limit = min(max_length, sequence.num_hashed_tokens(self.unit))
+        limit = sequence.num_hashed_tokens(self.unit)
+        if limit > max_length:
+            limit = max_length
         count = limit // block_size
         keys = sequence.block_keys(block_size, count)
         tables = self._run(keys, count)
@@ -146,7 +148,8 @@ class StateFinder(Finder):
 
     def find(self, sequence: Sequence, max_length: int, drop: bool) -> Found:
         step = self.grid if self.fine else self.block_size
-        limit = min(max_length, sequence.num_hashed_tokens(self.unit)) // step * step
+        limit = sequence.num_hashed_tokens(self.unit)
+        limit = (limit if limit < max_length else max_length) // step * step
         found = self._highest(sequence, 0, limit) if limit > 0 else None
         if found is None:
             self.probes += limit // step

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from kvtune.analyzers.bookkeeping.manager import AttentionManager, TableState
+from kvtune.analyzers.bookkeeping.manager import AttentionManager, ManagerContext, TableState
 from kvtune.analyzers.bookkeeping.sequence import Sequence
+from kvtune.analyzers.layout import KVCacheGroup
 
 
 class FullAttentionManager(AttentionManager):
     """Keys are dense: retention does not apply."""
+
+    def __init__(
+        self, context: ManagerContext, group: KVCacheGroup, place: int, block_size: int, *, drops: bool
+    ) -> None:
+        super().__init__(context, group, place, block_size, drops=drops)
+        # A resend reads at most all but the last token; a dropping group reads the whole prompt before it drops.
+        self._unread = 1 if context.profile.full_tail_leaves_last_token and not drops else 0
 
     def register(self, sequence: Sequence, state: TableState, num_tokens: int, boundaries: Seq[int]) -> None:
         block_size, unit = self.block_size, self.context.unit
@@ -21,10 +29,7 @@ class FullAttentionManager(AttentionManager):
         # Only hashes that look several tokens ahead can move the tail once it is keyed: they appear later.
         if block_size == unit or (state.tail_keyed and sequence.lookahead <= 1):
             return
-        # A resend reads at most all but the last token; a dropping group reads the whole prompt before it drops.
-        readable = sequence.num_prompt_tokens
-        if self.context.profile.full_tail_leaves_last_token and not self.drops:
-            readable -= 1
+        readable = sequence.num_prompt_tokens - self._unread
         tail = readable - readable % unit
         if sequence.lookahead:
             tail = min(tail, sequence.num_hashed_tokens(unit))

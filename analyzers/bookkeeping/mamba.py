@@ -44,6 +44,7 @@ class MambaAlignManager(StateKeys):
         self.place = place
         self.members = members
         self.weight = members // self.lanes
+        self._skips_gaps = context.profile.state_release_skips_gaps
         self.speculative_blocks = context.speculative_blocks
         self.copies: list[tuple[Row, Row]] = []
 
@@ -129,12 +130,12 @@ class MambaAlignManager(StateKeys):
         passed = (processed_tokens - 1) // self.block_size
         if passed > state.length:
             passed = state.length
-        stale = [position for position in rows if position < passed]
-        if len(stale) > 1:
-            stale.sort(reverse=True)
-        if stale and not self.context.profile.state_release_skips_gaps:
-            stale = [position for nth, position in enumerate(stale) if position == passed - 1 - nth]
-        freed = [rows.pop(position) for position in stale]
+        freed: list[Row] = []
+        for position in sorted(rows, reverse=True) if len(rows) > 1 else tuple(rows):
+            if position < passed:
+                if not self._skips_gaps and position != passed - 1 - len(freed):
+                    break
+                freed.append(rows.pop(position))
         # The state of the step before the last was copied on already, wherever it stands.
         late = None
         if 0 <= last < -(-processed_tokens // self.block_size) - 1:

@@ -51,7 +51,7 @@ class RoomyPool:
             self._unkeyed = 0
             if self._fresh > self._limit:
                 raise PoolTooSmallError
-        return [Block(0, weight) for _ in range(count)]
+        return [Block(0, weight)] if count == 1 else [Block(0, weight) for _ in range(count)]
 
     def touch(self, blocks: Sequence[Block | None]) -> None:
         """Take one more reference on each block of a hit."""

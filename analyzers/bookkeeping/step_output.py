@@ -83,10 +83,10 @@ class StepOutput:
             if sequence.num_output_placeholders > 0:
                 sequence.num_output_placeholders -= rejected
         had_placeholders = sequence.num_output_placeholders > 0
-        left = min(
-            sequence.max_output_tokens - sequence.num_output_tokens, self._max_model_len - sequence.num_tokens
-        )
-        added = max(1, min(count, left))
+        left = sequence.max_output_tokens - sequence.num_output_tokens
+        if left > self._max_model_len - sequence.num_tokens:
+            left = self._max_model_len - sequence.num_tokens
+        added = max(1, min(count, left)) if count > 1 else 1
         sequence.num_output_tokens += added
         sequence.num_tokens += added
         stopped = added >= left
