@@ -194,8 +194,8 @@ def choices_table(report: Report) -> Table | None:
     rows, roles = [], []
     for run in runs:
         first, last = run[0], run[-1]
-        gains = [signed(one.net_gain_tokens) for one in dict.fromkeys((first, last))]
-        sizes = [count(one.num_blocks) for one in dict.fromkeys((first, last))]
+        gains = dict.fromkeys(signed(one.net_gain_tokens) for one in (first, last))
+        sizes = dict.fromkeys(count(one.num_blocks) for one in (first, last))
         rows.append((" to ".join(sizes), count(first.unit), " to ".join(gains)))
         role: Role = "current" if first.unit == advice.current_unit else ""
         if first.unit == advice.unit:

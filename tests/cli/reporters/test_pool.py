@@ -43,11 +43,11 @@ def test_how_far_the_recommendation_holds(
 
 
 def test_the_table_of_choices_has_a_row_for_each_change(report: Report) -> None:
-    table = content.choices_table(with_choices(report, 528, 16, 16, 96, 96, 96))
+    table = content.choices_table(with_choices(report, 528, 528, 16, 96, 96, 96))
     assert table is not None
     assert table.rows == (
-        ("100", "528", "0"),
-        ("200 to 400", "16", "+1,001 to +1,002"),
+        ("100 to 200", "528", "0"),
+        ("400", "16", "+1,002"),
         ("800 to 3,200", "96", "+1,003 to +1,005"),
     )
     assert table.roles == ("current", "", "recommended")
