@@ -29,7 +29,7 @@ class TimedRun:
     """One engine and its clock.
 
     Attributes:
-        refused: (request, blocks needed) of prompts that can never fit. num_steps: steps that ran something.
+        refused: requests that can never fit. num_steps: steps that ran something.
         first_token_s, finished_s: float64[R], on the trace's clock; NaN where it did not happen.
     """
 
@@ -37,7 +37,7 @@ class TimedRun:
         self, scheduler: Scheduler, cost: StepCostModel, arrival: Float64, *, check: bool = False
     ) -> None:
         self.scheduler = scheduler
-        self.refused: list[tuple[int, int]] = []
+        self.refused: list[int] = []
         self.num_steps = 0
         self.first_token_s = np.full(len(arrival), np.nan)
         self.finished_s = np.full(len(arrival), np.nan)
@@ -134,4 +134,5 @@ class TimedRun:
         return low
 
     def _refuse(self, sequence: Sequence) -> None:
-        self.refused.append((sequence.index, self.scheduler.refuse(sequence)))
+        self.scheduler.refuse(sequence)
+        self.refused.append(sequence.index)

@@ -15,6 +15,7 @@ from kvtune.analyzers.explanation import Divergence, Explanation, Fate, GroupHit
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.losses import split_losses
 from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.pool.footprint import pool_for
 from kvtune.analyzers.prefix_tree import KEY_SHIFT
 from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
 from kvtune.analyzers.routing import caches_of
@@ -83,6 +84,7 @@ def explain_request(
     common, peer = int(shared.shared[request]), int(shared.shared_with[request])
     prompt = int(trace.prompt_tokens[request])
     row = losses_row(grid, hit, own_losses)
+    pool = pool_for(config, inputs, number)
     found = Explanation(
         kvtune_version=kvtune_version,
         id=trace.ids[request],
@@ -104,6 +106,12 @@ def explain_request(
         fate=_fate(watched, common, hit, own_losses),
         why=(),
         events=_events(watched, members, common),
+        most_pinned=None if result.most_pinned is None else int(result.most_pinned[number]),
+        pinned_at_end=sum(int(held[number]) for held in result.pinned_at_end.values())
+        if result.pinned_at_end
+        else None,
+        minimum_pool_blocks=pool.alone,
+        minimum_pool_on_hit_blocks=pool.on_hit,
     )
     return tell(found)
 
@@ -111,7 +119,7 @@ def explain_request(
 def _fate(watched: Watched, shared: int, hit: int, losses: dict[str, np.ndarray]) -> Fate:
     if not shared:
         return "no_sharing"
-    if any(index == watched.number for index, _ in watched.result.refused):
+    if watched.number in watched.result.refused:
         return "refused"
     names: dict[str, Fate] = {
         "no_recurrent_state": "no_state",

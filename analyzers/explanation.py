@@ -76,6 +76,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         unit: the grid that hits land on. shared_with: the latest earlier request that shares as much.
         junction: how far the longest-hitting group got, where another lagged; 0 where none did.
         chunk_ends: where the request's own prefill steps ended.
+        most_pinned, pinned_at_end: blocks that it kept from others at most and at its end; None where requests
+            overlap. minimum_pool_blocks, minimum_pool_on_hit_blocks: as in the report's footprint, for this request.
         fate, why: the rule that stopped the hit, and the story in words.
         events: what happened to states and blocks at the positions that matter, in order.
     """
@@ -99,3 +101,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     fate: Fate
     why: tuple[str, ...]
     events: tuple[StateEvent, ...]
+    most_pinned: int | None = None
+    pinned_at_end: int | None = None
+    minimum_pool_blocks: int | None = None
+    minimum_pool_on_hit_blocks: int | None = None

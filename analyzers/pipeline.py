@@ -14,20 +14,22 @@ from functools import partial
 import msgspec
 
 from kvtune.analyzers.advice import recommendation
-from kvtune.analyzers.capacity import blocks_of_one_request, capacity_curve, ladder, rungs_of
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import HashCost, measure_hash_cost, measure_lookup_cost
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
+from kvtune.analyzers.pool.capacity import explore_pools
+from kvtune.analyzers.pool.caveat import pool_caveat
+from kvtune.analyzers.pool.footprint import footprints, pool_for
+from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.prefix_tree import build_prefix_tree
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.report import (
-    CapacityPoint,
     LossesBySetting,
     Measured,
     Refused,
@@ -80,6 +82,25 @@ class Analysis:
         """The unit of that replay; None where it is the default, which needs no flag."""
         unit = self._row_on(grid).unit
         return None if unit == self.sweep.default_unit else unit
+
+    def config_on(self, grid: int) -> EngineConfig:
+        """The server with that unit."""
+        return replace(self.config, match_unit=self.unit_on(grid))
+
+    def units(self, inputs: ReplayInput) -> ReplayedUnits:
+        """What there was to choose from, to be replayed in other pools."""
+        grids = [outcome.unit for outcome in self.outcomes]
+        return ReplayedUnits(
+            self.config,
+            inputs,
+            self.replica,
+            self.options.arrivals,
+            match_units={grid: self.unit_on(grid) for grid in grids},
+            results={grid: self.result_on(grid) for grid in grids},
+            current_unit=self.setting.current_unit,
+            recommended_unit=self.choice.unit,
+            step_cost=self.setting.step_cost,
+        )
 
     def _row_on(self, grid: int) -> UnitCandidate:
         return next(
@@ -199,7 +220,7 @@ def analyze(
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
     losses_today, losses_then = (
         losses_by_request(
-            replace(config, match_unit=found.unit_on(grid)),
+            found.config_on(grid),
             inputs,
             found.replica,
             shared,
@@ -209,6 +230,9 @@ def analyze(
         for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )
     levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
+    units = found.units(inputs)
+    needs = footprints(units, trace.ids, replay_again=options.capacity_curve)
+    points, pools = explore_pools(units, needs.smallest, progress) if options.capacity_curve else ((), None)
     return Report(
         kvtune_version=provenance.kvtune_version,
         command=provenance.command,
@@ -226,7 +250,12 @@ def analyze(
             scheduling=config.scheduling,
             step_cost_tokens=options.step_cost_tokens,
             refused=tuple(
-                Refused(id=trace.ids[index], blocks_needed=needed) for index, needed in today.refused
+                Refused(
+                    id=trace.ids[index],
+                    blocks_needed=pool_for(found.config_on(found.setting.current_unit), inputs, index).on_hit
+                    - 1,
+                )
+                for index in today.refused
             ),
         ),
         shared=shared_info(trace, shared, sizes.scheduler_block_size, options.bin_width),
@@ -257,7 +286,9 @@ def analyze(
             trace,
             levers,
         ),
-        capacity=_capacity(found, inputs, progress) if options.capacity_curve else (),
+        capacity=points,
+        footprint=needs,
+        pool_advice=pools,
         windows=gain_by_window(
             trace.arrival,
             found.outcomes,
@@ -273,7 +304,11 @@ def analyze(
             found.choice,
             why=explain_choice(found.choice, found.outcomes, found.setting),
             setting=found.setting,
-            caveats=(*found.caveats, *provenance.assumed),
+            caveats=(
+                *found.caveats,
+                *provenance.assumed,
+                *pool_caveat(config, needs, pools, found.choice.unit),
+            ),
         ),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
     )
@@ -296,7 +331,7 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
     grid = found.choice.unit
     base = Baseline(
         trace=found.trace,
-        config=replace(found.config, match_unit=found.unit_on(grid)),
+        config=found.config_on(grid),
         options=found.options,
         replica=found.replica,
         sessions=found.sessions,
@@ -319,22 +354,4 @@ def _measured(found: Analysis, costs: dict[int, HashCost], created: str) -> Meas
         hash_cpu_s={unit: costs[unit].seconds for unit in units},
         hash_samples=sum(cost.samples for cost in costs.values()),
         lookup_cpu_s={unit: lookup_s * int(found.sweep.results[unit].lookup_probes.sum()) for unit in units},
-    )
-
-
-def _capacity(found: Analysis, inputs: ReplayInput, progress: Progress) -> tuple[CapacityPoint, ...]:
-    """The unit in force and the recommended one, over pools from the smallest that works to one that never evicts;
-    at three of them other units as well."""
-    results = (found.result_on(found.setting.current_unit), found.result_on(found.choice.unit))
-    largest = max(int(result.new_blocks.sum()) for result in results) + 1
-    longest = int((inputs.prompt_tokens + inputs.output_tokens).max())
-    smallest = blocks_of_one_request(found.config, found.sizes.group_block_sizes, longest)
-    units = sorted({found.sweep.current_unit, found.choice.unit})
-    return capacity_curve(
-        found.config,
-        inputs,
-        rungs_of(ladder(smallest, largest), units, list(found.sweep.results)),
-        replica=found.replica,
-        default_unit=found.sweep.default_unit,
-        progress=progress,
     )

@@ -24,7 +24,7 @@ from kvtune.analyzers.bookkeeping.recorder import EngineLog, LookupRecord, Recor
 from kvtune.analyzers.bookkeeping.roomy_pool import PoolTooSmallError
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler, make_scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
-from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.layout import EngineConfig, Kind
 from kvtune.analyzers.prefix_tree import PrefixPath
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
@@ -95,11 +95,15 @@ class ReplayResult:
         preemptions, copies, evicted_blocks, new_blocks: of this request's own chunks; copies are copy-on-write
             block copies, in all groups.
         lookup_probes: positions that the engine asks its prefix store for, one per position and set of like groups.
-        refused: (request, blocks needed) of prompts that can never fit the pool, the null block not counted.
-        num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end.
+        refused: requests that can never fit the pool.
+        num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end. used_blocks:
+            different blocks that were ever handed out; a pool of as many and the null block would have done.
         sizes: what the engine resolved.
         first_token_s, finished_s: float64[R], seconds on the trace's clock, NaN where it did not happen; only with
             `arrivals="trace"`. limits, log: only with `record`.
+        most_pinned, pinned_at_end: blocks that nobody else could have had because the request ran: the most at any
+            moment, copies under way included, and those that it gave back at its end, by kind of group. 0 where it
+            did not run. Only with `arrivals="sequential"`: overlapping requests pin blocks together.
     """
 
     hit_tokens: Int64
@@ -110,14 +114,17 @@ class ReplayResult:
     evicted_blocks: Int64
     new_blocks: Int64
     lookup_probes: Int64
-    refused: tuple[tuple[int, int], ...]
+    refused: tuple[int, ...]
     num_steps: int
     num_keys: int
+    used_blocks: int
     sizes: ResolvedSizes
     first_token_s: Float64 | None = None
     finished_s: Float64 | None = None
     limits: Limits | None = None
     log: EngineLog | None = None
+    most_pinned: Int64 | None = None
+    pinned_at_end: dict[Kind, Int64] = field(default_factory=dict)
 
 
 def replay(
@@ -128,6 +135,7 @@ def replay(
     cost: StepCostModel = ASSUMED,
     record: bool = False,
     check: bool = False,
+    may_suffice: bool = True,
 ) -> ReplayResult:
     """Run all requests through one engine, with its `scheduling` (real servers: `async`).
 
@@ -135,6 +143,7 @@ def replay(
         cost: what steps take, with `arrivals="trace"`.
         record: keep `limits` and `log`, for losses and explanations.
         check: verify the conservation laws after every request; slow.
+        may_suffice: False where the pool is known to run out: saves finding that out.
 
     Raises:
         EngineRefusal: the engine would not start with this configuration.
@@ -150,7 +159,7 @@ def replay(
         )
     profile = profile_for(config.version).profile
     sizes = resolve_sizes(config, profile)
-    if not (check or record):
+    if may_suffice and not (check or record):
         # A pool that never runs out needs no block identities; one that does shows it early.
         try:
             return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, arrivals, cost)
@@ -201,7 +210,7 @@ class _SequentialRun:
 
     def __init__(self, scheduler: Scheduler, check: bool) -> None:
         self.scheduler = scheduler
-        self.refused: list[tuple[int, int]] = []
+        self.refused: list[int] = []
         self.num_steps = 0
         self._check = check
 
@@ -243,7 +252,8 @@ class _SequentialRun:
 
     def _refuse(self, sequence: Sequence) -> None:
         """The request waits alone before an empty pool and does not fit."""
-        self.refused.append((sequence.index, self.scheduler.refuse(sequence)))
+        self.scheduler.refuse(sequence)
+        self.refused.append(sequence.index)
 
 
 _COUNTS = attrgetter(
@@ -255,31 +265,48 @@ _COUNTS = attrgetter(
     "num_evicted_blocks",
     "num_new_blocks",
     "num_probes",
+    "most_pinned",
 )
 
 
 def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayResult:
     recorder = run.scheduler.recorder
-    counts = np.array(list(map(_COUNTS, sequences)), dtype=np.int64).reshape(-1, 8).T.copy()
-    hits, junction, prefill_steps, preemptions, copies, evicted_blocks, new_blocks, probes = counts
+    counts = np.array(list(map(_COUNTS, sequences)), dtype=np.int64).reshape(-1, 9).T.copy()
+    hits, junction, prefill_steps, preemptions, copies, evicted, new, probes, most_pinned = counts
+    alone = not isinstance(run, TimedRun)
     return ReplayResult(
         hit_tokens=np.maximum(hits, 0),
         junction=junction,
         prefill_steps=prefill_steps,
         preemptions=preemptions,
         copies=copies,
-        evicted_blocks=evicted_blocks,
-        new_blocks=new_blocks,
+        evicted_blocks=evicted,
+        new_blocks=new,
         lookup_probes=probes,
         refused=tuple(run.refused),
         num_steps=run.num_steps,
         num_keys=run.scheduler.coordinator.num_keys,
+        used_blocks=run.scheduler.coordinator.pool.num_used_ids,
         sizes=run.scheduler.sizes,
         first_token_s=run.first_token_s if isinstance(run, TimedRun) else None,
         finished_s=run.finished_s if isinstance(run, TimedRun) else None,
         limits=None if recorder is None else _limits(recorder, sequences),
         log=None if recorder is None else recorder.log,
+        most_pinned=most_pinned if alone else None,
+        pinned_at_end=_pinned_at_end(run.scheduler, sequences) if alone else {},
     )
+
+
+def _pinned_at_end(scheduler: Scheduler, sequences: Seq[Sequence]) -> dict[Kind, Int64]:
+    managers = scheduler.coordinator.managers
+    nothing = [0] * len(managers)
+    rows = [sequence.pinned_at_end or nothing for sequence in sequences]
+    by_manager = np.array(rows, dtype=np.int64).reshape(len(rows), len(managers))
+    pinned: dict[Kind, Int64] = {}
+    for place, manager in enumerate(managers):
+        kind = manager.group.kind
+        pinned[kind] = pinned.get(kind, 0) + by_manager[:, place]
+    return pinned
 
 
 def _limits(recorder: Recorder, sequences: Seq[Sequence]) -> Limits:

@@ -45,36 +45,49 @@ def replay_caches(
     arrivals: Arrivals = "sequential",
     *,
     check: bool = False,
+    may_suffice: bool = True,
 ) -> ReplayResult:
     """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
     if replica is None:
-        return replay(config, inputs, arrivals=arrivals, check=check)
+        return replay(config, inputs, arrivals=arrivals, check=check, may_suffice=may_suffice)
     members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [replay(config, inputs.subset(indices), arrivals=arrivals, check=check) for indices in members]
+    results = [
+        replay(config, inputs.subset(indices), arrivals=arrivals, check=check, may_suffice=may_suffice)
+        for indices in members
+    ]
     return _join(results, members)
 
 
 def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:
-    """One result of all requests: per-request arrays in trace order, counts summed."""
+    """One result of all requests: per-request arrays in trace order, counts summed; of `used_blocks` the most."""
     joined: dict[str, object] = {}
     for field in fields(ReplayResult):
         values = [getattr(result, field.name) for result in results]
         if isinstance(values[0], np.ndarray):
-            whole = np.zeros(sum(map(len, members)), dtype=values[0].dtype)
-            for indices, part in zip(members, values, strict=True):
-                whole[indices] = part
-            joined[field.name] = whole
+            joined[field.name] = _in_trace_order(values, members)
+        elif isinstance(values[0], dict):
+            joined[field.name] = {
+                name: _in_trace_order([part[name] for part in values], members) for name in values[0]
+            }
         elif isinstance(values[0], int):
             joined[field.name] = sum(values)
         else:
             joined[field.name] = values[0]
     refused = (
-        (int(indices[index]), needed)
+        int(indices[index])
         for indices, result in zip(members, results, strict=True)
-        for index, needed in result.refused
+        for index in result.refused
     )
     joined["refused"] = tuple(sorted(refused))
+    joined["used_blocks"] = max(result.used_blocks for result in results)
     return ReplayResult(**joined)  # type: ignore[arg-type]
+
+
+def _in_trace_order(parts: Sequence[Int64], members: Sequence[Int64]) -> Int64:
+    whole = np.zeros(sum(map(len, members)), dtype=parts[0].dtype)
+    for indices, part in zip(members, parts, strict=True):
+        whole[indices] = part
+    return whole
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvtune.analyzers.layout import Kind, MambaMode
+from kvtune.analyzers.pool.figures import CapacityPoint, FootprintBySetting, PoolAdvice
 from kvtune.analyzers.validation import Validation
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -122,7 +123,10 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that can never fit the pool."""
+    """A request that can never fit the pool, or not with what it finds cached there.
+
+    `blocks_needed`: with hits considered as in the footprint; the null block is not counted.
+    """
 
     id: str
     blocks_needed: int
@@ -264,15 +268,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     spread_of_ends: tuple[int, int] | None = None
 
 
-class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool size at one unit."""
-
-    num_blocks: int
-    unit: int
-    engine_hit_tokens: int
-    evicted_blocks: int
-
-
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """The best unit of one slice of time, seconds from the trace's first arrival.
 
@@ -354,6 +349,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     losses: LossesBySetting
     families: tuple[Family, ...] = ()
     capacity: tuple[CapacityPoint, ...] = ()
+    footprint: FootprintBySetting | None = None
+    pool_advice: PoolAdvice | None = None
     windows: tuple[Window, ...] = ()
     levers: tuple[Lever, ...] = ()
     validation: Validation | None = None

@@ -66,10 +66,7 @@ def server_of(
             for group in config.groups
         )
         config = replace(config, groups=groups)
-    assumed = list(sized.warnings)
-    if config.num_blocks is None:
-        assumed.append("the pool was taken as unlimited: with --num-blocks evictions would count too")
-    return Server(config, sized.source, tuple(assumed), sized)
+    return Server(config, sized.source, tuple(sized.warnings), sized)
 
 
 def serve_flags(engine: EngineOptions) -> ServeFlags:

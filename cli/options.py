@@ -234,7 +234,13 @@ class ReplayOptions:
         ),
     ] = 128
     capacity_curve: Annotated[
-        bool, option("--capacity-curve", "", "Replay a range of pool sizes.", REPLAY)
+        bool,
+        option(
+            "--capacity-curve",
+            "",
+            "Replay all units over a ladder of pool sizes: at most a dozen times the replays.",
+            REPLAY,
+        ),
     ] = False
     levers: Annotated[
         bool,

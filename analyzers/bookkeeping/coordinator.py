@@ -45,6 +45,7 @@ class Coordinator:
     ) -> None:
         self.sizes = sizes
         self.pool = RoomyPool(config.num_blocks) if roomy else BlockPool(config.num_blocks)
+        self._all_free = self.pool.num_free
         self.max_model_len = config.max_model_len or UNBOUNDED_LENGTH
         self._caching = config.enable_prefix_caching
         self._slot_lookahead = sizes.slot_lookahead_tokens
@@ -185,6 +186,9 @@ class Coordinator:
             manager.allocate(state, slots, main)
         sequence.num_evicted_blocks += pool.evicted_blocks - evicted
         sequence.num_new_blocks += pool.new_blocks - handed_out
+        pinned = self._all_free - pool.num_free
+        if pinned > sequence.most_pinned:
+            sequence.most_pinned = pinned
         if self._caching:
             self.register(sequence, main if main < sequence.num_tokens else sequence.num_tokens)
         return True
@@ -218,8 +222,14 @@ class Coordinator:
 
     def release(self, sequence: Sequence) -> None:
         """Give back all blocks of a finished or preempted request, group by group."""
+        pool = self.pool
+        free = pool.num_free
+        pinned = []
         for manager, state in zip(self.managers, sequence.states, strict=False):
             manager.release(state)
+            pinned.append(pool.num_free - free)
+            free = pool.num_free
+        sequence.pinned_at_end = pinned
         sequence.states = []
 
     def take_copies(self) -> list[Copy]:

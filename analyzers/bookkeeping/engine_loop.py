@@ -40,6 +40,8 @@ class EngineLoop:
     def stuck(self, plan: StepPlan | None) -> Sequence | None:
         """The request that can never be admitted, if the last step shows that: nothing runs, and it does not fit."""
         scheduler = self.scheduler
-        if plan is None or plan.chunks or plan.preempted or scheduler.running or self._queue:
+        if plan is None or plan.chunks or plan.preempted or scheduler.running:
+            return None
+        if any(batch.chunks for batch in self._queue):
             return None
         return scheduler.waiting[0] if scheduler.waiting else None

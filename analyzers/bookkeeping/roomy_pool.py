@@ -36,6 +36,11 @@ class RoomyPool:
         """Blocks that are told apart in a run of `members` like groups."""
         return 1
 
+    @property
+    def num_used_ids(self) -> int:
+        """Blocks that were ever handed out."""
+        return self._fresh - 1
+
     def allocate(self, count: int, weight: int = 1) -> list[Block]:
         """`count` free blocks of `weight` ids each.
 

@@ -21,6 +21,10 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 
+MOST_VAIN_TRIES = 8
+"""How often a request that runs alone may preempt itself without getting further than before, until it counts as one
+that can never fit."""
+
 
 class Scheduler(StepOutput):
     """One engine's scheduler. Step n+1 is scheduled when step n's output is known."""
@@ -32,9 +36,12 @@ class Scheduler(StepOutput):
         sizes: ResolvedSizes | None = None,
         *,
         roomy: bool = False,
+        coordinator: Coordinator | None = None,
     ) -> None:
         self.sizes = sizes if sizes is not None else resolve_sizes(config, profile)
-        super().__init__(config, profile, self.sizes, Coordinator(config, profile, self.sizes, roomy=roomy))
+        if coordinator is None:
+            coordinator = Coordinator(config, profile, self.sizes, roomy=roomy)
+        super().__init__(config, profile, self.sizes, coordinator)
         self._budget = config.max_num_batched_tokens
         self._max_num_seqs = config.max_num_seqs
         self._threshold = config.long_prefill_token_threshold
@@ -47,14 +54,11 @@ class Scheduler(StepOutput):
         """Queue a request."""
         self.waiting.append(sequence)
 
-    def refuse(self, sequence: Sequence) -> int:
-        """Drop a waiting request that can never fit; returns the blocks that it would need, the null block apart."""
-        coordinator = self.coordinator
+    def refuse(self, sequence: Sequence) -> None:
+        """Drop a waiting request that can never fit."""
         self.waiting.remove(sequence)
-        coordinator.prepare(sequence)
         sequence.first_hit, sequence.first_junction = 0, 0
-        end = sequence.num_prompt_tokens + sequence.max_output_tokens
-        return coordinator.blocks_for(sequence, coordinator.no_hit, end)
+        sequence.most_pinned, sequence.pinned_at_end = 0, []
 
     @property
     def has_requests(self) -> bool:
@@ -136,11 +140,22 @@ class Scheduler(StepOutput):
             self.recorder.acts_for(sequence)
         while not self.coordinator.extend(sequence, num_new):
             victim = self.running.pop()
+            if not self.running:
+                self._count_vain_try(victim)
             self._preempt(victim)
             preempted.append(victim)
             if victim is sequence:
                 return False
         return True
+
+    @staticmethod
+    def _count_vain_try(sequence: Sequence) -> None:
+        """A request that preempts itself starts anew from what it left in the cache, and may get further so."""
+        if sequence.num_computed_tokens > sequence.furthest_alone:
+            sequence.furthest_alone = sequence.num_computed_tokens
+            sequence.num_vain_preemptions = 0
+        else:
+            sequence.num_vain_preemptions += 1
 
     def _admit_waiting(self, budget: int, threshold: int, chunks: list[Chunk]) -> None:
         skipped: list[Sequence] = []
@@ -150,6 +165,8 @@ class Scheduler(StepOutput):
             if sequence.num_stale_tokens:
                 skipped.append(waiting.popleft())
                 continue
+            if sequence.num_vain_preemptions >= MOST_VAIN_TRIES and not running:
+                break  # the engine would try for ever
             hit = coordinator.find(sequence)
             sequence.junction = hit.junction
             sequence.num_probes += hit.probes
@@ -260,11 +277,13 @@ def make_scheduler(
     sizes: ResolvedSizes | None = None,
     *,
     roomy: bool = False,
+    coordinator: Coordinator | None = None,
 ) -> Scheduler:
     """The scheduler that `config.scheduling` asks for.
 
     Args:
         roomy: count blocks instead of telling them apart, until the pool runs out (`RoomyPool`).
+        coordinator: to be used instead of a new one.
     """
     kind = AsyncScheduler if config.scheduling == "async" else Scheduler
-    return kind(config, profile, sizes, roomy=roomy)
+    return kind(config, profile, sizes, roomy=roomy, coordinator=coordinator)

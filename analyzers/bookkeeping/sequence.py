@@ -27,13 +27,16 @@ class Sequence:
         junction: how far the longest group's hit got where another group lagged, at the last lookup; 0 if none.
         is_prefill_chunk: the last scheduled chunk did not reach the end, so it samples nothing.
         skip_reading: never looks the prefix cache up.
+        num_vain_preemptions, furthest_alone: how often it preempted itself with nobody else running, got no further
+            than before, and how far that was.
         boundaries: positions that retention always keeps for it.
         states: its state in every group manager, by the manager's place.
 
     Counted for the replay:
         first_hit, first_junction: what its first admission found; -1 and 0 before. num_prefill_steps: chunks that
         began inside the prompt. num_copies, num_new_blocks, num_evicted_blocks: taken by its chunks. num_probes:
-        positions that its lookups asked for.
+        positions that its lookups asked for. most_pinned: the most blocks that were not free when it had got some; and
+        pinned_at_end: blocks that became free with it, manager by manager. Both are its own where it runs alone.
     """
 
     __slots__ = (
@@ -44,11 +47,13 @@ class Sequence:
         "finished",
         "first_hit",
         "first_junction",
+        "furthest_alone",
         "index",
         "is_prefill_chunk",
         "junction",
         "lookahead",
         "max_output_tokens",
+        "most_pinned",
         "num_computed_tokens",
         "num_copies",
         "num_draft_tokens",
@@ -63,6 +68,8 @@ class Sequence:
         "num_prompt_tokens",
         "num_stale_tokens",
         "num_tokens",
+        "num_vain_preemptions",
+        "pinned_at_end",
         "skip_reading",
         "states",
     )
@@ -111,6 +118,10 @@ class Sequence:
         self.num_new_blocks = 0
         self.num_evicted_blocks = 0
         self.num_probes = 0
+        self.num_vain_preemptions = 0
+        self.furthest_alone = -1
+        self.most_pinned = 0
+        self.pinned_at_end: list[int] = []
 
     def key(self, position: int) -> int:
         """The name of the prefix of `position` tokens, with the tokens that its hash looks ahead."""

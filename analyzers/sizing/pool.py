@@ -1,7 +1,8 @@
-"""Blocks of the pool: how many one request needs, and how many there are, from the capacity that the engine logs.
+"""Blocks of the pool by the engine's own capacity formula: how many one request counts for, and how many there are.
 
-Every block of every group comes from one pool. Facts of `vllm/v1/core/kv_cache_utils.py`
-(`get_max_concurrency_for_kv_cache_config`, `get_kv_cache_capacity`) and of each spec's memory rule.
+What a request really takes, step by step, is the bookkeeping's business (`bookkeeping.smallest_pool`). Every block of
+every group comes from one pool. Facts of `vllm/v1/core/kv_cache_utils.py` (`get_max_concurrency_for_kv_cache_config`,
+`get_kv_cache_capacity`) and of each spec's memory rule.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def blocks_per_request(
     max_num_batched_tokens: int = 8192,
     exports: bool = False,
 ) -> int:
-    """Blocks that a request of `length` tokens holds at most, over all groups.
+    """Blocks that the engine reckons for a request of `length` tokens when it logs how many the pool holds.
 
     A recurrent state needs two blocks in mode `align` (the state it goes on from and the one it writes), one for
     each draft token, and one for an exported state.

@@ -22,12 +22,8 @@ def render_explanation(found: Explanation) -> str:
     lines += ["", *_table(_cascade(found))]
     if found.chunk_ends:
         ends = ", ".join(f"{end:,}" for end in found.chunk_ends)
-        lines += [
-            "",
-            *textwrap.wrap(
-                f"Its own prefill steps ended at {ends}.", _WIDTH, initial_indent="  ", subsequent_indent="  "
-            ),
-        ]
+        own = f"Its own prefill steps ended at {ends}.{_blocks(found)}"
+        lines += ["", *textwrap.wrap(own, _WIDTH, initial_indent="  ", subsequent_indent="  ")]
     if found.events:
         lines += ["", "What became of states and blocks of its prefix before it came"]
         rows = [("step", "position", "group", "event", "by")]
@@ -54,6 +50,17 @@ def render_explanation(found: Explanation) -> str:
             f"  there: {clean(where.other_text or '')!r}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _blocks(found: Explanation) -> str:
+    alone, on_hit = found.minimum_pool_blocks, found.minimum_pool_on_hit_blocks
+    if not found.most_pinned or found.pinned_at_end is None or alone is None or on_hit is None:
+        return ""
+    hits = f", {on_hit:,} with a hit" if on_hit > alone else ""
+    return (
+        f" It held {found.most_pinned:,} blocks at most and {found.pinned_at_end:,} at its end; the smallest pool "
+        f"that it runs in is {alone:,} with nothing cached{hits}, the null block included."
+    )
 
 
 _CASCADE = (

@@ -42,8 +42,14 @@ def render_markdown(report: Report) -> str:
     parts += ["### From shared to reused", _table(content.losses_table(report))]
     if report.families:
         parts += ["### Families", _table(content.families_table(report))]
+    footprint = content.footprint_table(report)
+    if footprint is not None:
+        parts += ["### Blocks that a request takes", _table(footprint), _text(content.held_sentence(report))]
     if report.capacity:
         parts += ["### Hits against the pool's size", _table(content.capacity_table(report))]
+        parts += [_text(content.knee_sentence(report)), _text(content.choices_sentence(report))]
+        choices = content.choices_table(report)
+        parts.append(_table(choices) if choices is not None else "")
     if report.windows:
         parts += [
             "### Over time",

@@ -26,6 +26,7 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False) ->
         _candidates,
         _losses,
         _families,
+        _footprint,
         _capacity,
         _windows,
         _provenance,
@@ -148,10 +149,23 @@ def _families(report: Report, page: Page) -> list[str]:
     return lines
 
 
+def _footprint(report: Report, page: Page) -> list[str]:
+    table = content.footprint_table(report)
+    if table is None:
+        return []
+    lines = page.heading("Blocks that a request takes") + page.table(table)
+    held = content.held_sentence(report)
+    return lines + (page.paragraph(held) if held else [])
+
+
 def _capacity(report: Report, page: Page) -> list[str]:
     if not report.capacity:
         return []
-    return page.heading("Hits against the pool's size") + page.table(content.capacity_table(report))
+    lines = page.heading("Hits against the pool's size") + page.table(content.capacity_table(report))
+    for sentence in (content.knee_sentence(report), content.choices_sentence(report)):
+        lines += page.paragraph(sentence) if sentence else []
+    choices = content.choices_table(report)
+    return [*lines, *page.table(choices)] if choices is not None else lines
 
 
 def _windows(report: Report, page: Page) -> list[str]:

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from kvtune.analyzers.pool.figures import (
+    CapacityPoint,
+    Footprint,
+    FootprintBySetting,
+    Knee,
+    PoolAdvice,
+    PoolChoice,
+    Spread,
+)
 from kvtune.analyzers.report import (
     Candidate,
-    CapacityPoint,
     EndsIn,
     EngineInfo,
     Family,
@@ -157,8 +165,49 @@ def sample_report() -> Report:
                 histogram=HISTOGRAM,
             ),
         ),
-        capacity=(
-            CapacityPoint(num_blocks=5_000, unit=96, engine_hit_tokens=5_900_000, evicted_blocks=30_000),
+        capacity=tuple(
+            CapacityPoint(
+                num_blocks=pool,
+                unit=unit,
+                engine_hit_tokens=hits,
+                evicted_blocks=evicted,
+                net_gain_tokens=gain,
+                refused_requests=0,
+            )
+            for pool, unit, hits, evicted, gain in (
+                (625, 16, 3_100_000, 62_000, -210_000),
+                (625, 96, 3_350_000, 60_000, -31_000),
+                (625, 528, 3_200_000, 24_000, 0),
+                (5_000, 16, 5_850_000, 31_000, 420_000),
+                (5_000, 96, 5_900_000, 30_000, 410_000),
+                (5_000, 528, 5_370_000, 9_000, 0),
+                (40_000, 16, 6_050_000, 0, 309_200),
+                (40_000, 96, 6_100_000, 0, 372_000),
+                (40_000, 528, 5_600_000, 0, 0),
+            )
+        ),
+        footprint=FootprintBySetting(
+            longest_request="tau-t0-17/9",
+            longest_request_tokens=13_951,
+            enough_blocks=40_000,
+            current=footprint(528, on_hit=111, most=(43, 61, 104)),
+            recommended=footprint(96, on_hit=115, most=(46, 64, 108)),
+        ),
+        pool_advice=PoolAdvice(
+            knees=tuple(
+                Knee(unit=unit, share=share, num_blocks=pool, engine_hit_tokens=hits)
+                for unit, share, pool, hits in (
+                    (528, 0.99, 9_100, 5_545_000),
+                    (528, 0.95, 4_800, 5_321_000),
+                    (96, 0.99, 15_400, 6_040_000),
+                    (96, 0.95, 4_200, 5_796_000),
+                )
+            ),
+            choices=(
+                PoolChoice(num_blocks=625, unit=528, net_gain_tokens=0),
+                PoolChoice(num_blocks=5_000, unit=16, net_gain_tokens=420_000),
+                PoolChoice(num_blocks=40_000, unit=96, net_gain_tokens=372_000),
+            ),
         ),
         windows=(
             Window(
@@ -239,6 +288,21 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+def footprint(unit: int, on_hit: int, most: tuple[int, int, int]) -> Footprint:
+    return Footprint(
+        unit=unit,
+        minimum_pool_blocks=111,
+        minimum_pool_on_hit_blocks=on_hit,
+        most_pinned=Spread(median=most[0], p90=most[1], max=most[2]),
+        pinned_at_end=Spread(median=40, p90=58, max=101),
+        pinned_at_end_by_kind={
+            "mamba": Spread(median=6, p90=6, max=6),
+            "full": Spread(median=11, p90=18, max=27),
+            "sliding_window": Spread(median=23, p90=34, max=68),
+        },
+    )
 
 
 @pytest.fixture

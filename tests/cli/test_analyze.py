@@ -134,6 +134,48 @@ def test_stdin_is_a_trace(run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert analyzed(run, "-")["trace"]["files"] == ["-"]
 
 
+def test_the_smallest_pool_admits_the_longest_request_and_one_less_names_it(run, trace: Path) -> None:
+    found = analyzed(run, str(trace), "--match-unit", "16", "--capacity-curve")["footprint"]
+    needs = found["current"]
+    assert needs["unit"] == 16
+    assert needs["minimum_pool_blocks"] < needs["minimum_pool_on_hit_blocks"]
+    enough = str(needs["minimum_pool_on_hit_blocks"])
+    assert analyzed(run, str(trace), "--match-unit", "16", "--num-blocks", enough)["replay"]["refused"] == []
+    less = str(needs["minimum_pool_blocks"] - 1)
+    refused = analyzed(run, str(trace), "--match-unit", "16", "--num-blocks", less)["replay"]["refused"]
+    assert {"id": found["longest_request"], "blocks_needed": int(enough) - 1} in refused
+
+
+def test_what_overlapping_requests_pin_is_only_replayed_for_the_ladder(run, trace: Path) -> None:
+    needs = analyzed(run, str(trace), "--arrivals", "trace")["footprint"]["current"]
+    assert (needs["most_pinned"], needs["pinned_at_end"]) == (None, None)
+    assert needs["minimum_pool_blocks"] > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--arrivals", "trace"), ("--replicas", "2"), ("--num-blocks", "40", "--match-unit", "16")],
+)
+def test_the_ladder_of_pools_goes_with_every_replay(run, trace: Path, options: tuple[str, ...]) -> None:
+    document = analyzed(run, str(trace), "--capacity-curve", *options)
+    top = max(point["num_blocks"] for point in document["capacity"])
+    swept = {row["unit"]: row["engine_hit_tokens"] for row in document["candidates"]}
+    for point in document["capacity"]:
+        if point["num_blocks"] == top:
+            assert point["evicted_blocks"] == 0
+            if "--num-blocks" not in options:
+                assert point["engine_hit_tokens"] == swept[point["unit"]]
+    assert (document["footprint"]["enough_blocks"] is None) == bool({"trace", "40"} & set(options))
+    assert document["footprint"]["current"]["most_pinned"]["max"] > 0
+    if "--num-blocks" in options:
+        at = {
+            point["unit"]: point["engine_hit_tokens"]
+            for point in document["capacity"]
+            if point["num_blocks"] == 40
+        }
+        assert at == {unit: swept[unit] for unit in at}
+
+
 def test_rejected_lines_are_named_counted_and_kept(run, trace: Path, tmp_path: Path) -> None:
     good = trace.read_text()
     broken = '{"token_ids": [1, "secret"]}\n{"token_ids": []}\n'

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvtune.analyzers.report import CapacityPoint, Report
+from kvtune.analyzers.pool.figures import CapacityPoint
+from kvtune.analyzers.report import Report
 from kvtune.cli.reporters import content
 from kvtune.cli.reporters.html import render_html
 

@@ -10,6 +10,7 @@ import pytest
 from kvtune.analyzers.compare import compare_reports
 from kvtune.analyzers.report import Report, decode_report, encode_report
 from kvtune.cli.documents import encode_document
+from kvtune.cli.reporters.terminal import render_terminal
 from kvtune.cli.schemas import DOCUMENTS, FOLDER, file_name, generate
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -53,6 +54,18 @@ def test_a_comparison_keeps_its_schema(report: Report) -> None:
 
 def test_reports_survive_a_round_trip(report: Report) -> None:
     assert decode_report(encode_report(report), "r.json") == report
+
+
+def test_documents_older_than_the_figures_of_the_pool_are_read(report: Report) -> None:
+    document = json.loads(encode_report(report))
+    del document["footprint"], document["pool_advice"]
+    for point in document["capacity"]:
+        del point["net_gain_tokens"], point["refused_requests"]
+    old = decode_report(json.dumps(document).encode(), "r.json")
+    assert (old.footprint, old.pool_advice) == (None, None)
+    text = render_terminal(old)
+    assert "hits at 528" in text
+    assert "Blocks that a request takes" not in text
 
 
 def test_added_fields_of_a_later_version_are_passed_over(report: Report) -> None:

@@ -1,5 +1,14 @@
 """What every view of a report says: its sentences and tables, built once, so that no two views can differ."""
 
+from kvtune.cli.reporters.content.pool import (
+    capacity_table,
+    capacity_units,
+    choices_sentence,
+    choices_table,
+    footprint_table,
+    held_sentence,
+    knee_sentence,
+)
 from kvtune.cli.reporters.content.sentences import (
     best_lever,
     caveats,
@@ -24,8 +33,6 @@ from kvtune.cli.reporters.content.tables import (
     MOST_FAMILIES,
     Bar,
     candidates_table,
-    capacity_table,
-    capacity_units,
     end_bars,
     ends_in_table,
     families_table,
@@ -47,14 +54,19 @@ __all__ = [
     "capacity_table",
     "capacity_units",
     "caveats",
+    "choices_sentence",
+    "choices_table",
     "end_bars",
     "ends_in_table",
     "families_table",
+    "footprint_table",
     "gain_sentences",
     "groups_table",
     "hashing_sentence",
     "headline",
+    "held_sentence",
     "just_missed_sentence",
+    "knee_sentence",
     "levers_hint",
     "losses_table",
     "main_lever",

@@ -203,37 +203,6 @@ def families_table(report: Report) -> Table:
     )
 
 
-def capacity_units(report: Report) -> list[int]:
-    """Units that were replayed at every pool size, coarsest first."""
-    seen = {(point.num_blocks, point.unit) for point in report.capacity}
-    pools = {pool for pool, _ in seen}
-    return sorted(
-        (unit for unit in {unit for _, unit in seen} if all((pool, unit) in seen for pool in pools)),
-        reverse=True,
-    )
-
-
-def capacity_table(report: Report) -> Table:
-    """Hits and evictions against the pool's size, a pair of columns per unit."""
-    points = {(point.num_blocks, point.unit): point for point in report.capacity}
-    pools = sorted({pool for pool, _ in points})
-    units = capacity_units(report)
-    columns = [Column("blocks")]
-    for unit in units:
-        columns += [Column(f"hits at {unit:,}"), Column("evicted", keep=1)]
-    rows = []
-    for pool in pools:
-        cells = [count(pool)]
-        for unit in units:
-            point = points.get((pool, unit))
-            cells += [
-                count(point.engine_hit_tokens if point else None),
-                count(point.evicted_blocks if point else None),
-            ]
-        rows.append(tuple(cells))
-    return Table(tuple(columns), tuple(rows), note="Hits in tokens, evictions in blocks.")
-
-
 def windows_table(report: Report) -> Table:
     """The best unit of each slice of time, beside the recommended one."""
     advice = report.recommendation

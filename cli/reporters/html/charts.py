@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kvtune.analyzers.report import Candidate, CapacityPoint, Histogram, Losses, Window
+from kvtune.analyzers.pool.figures import CapacityPoint
+from kvtune.analyzers.report import Candidate, Histogram, Losses, Window
 from kvtune.cli.reporters.html.svg import (
     Markup,
     Point,
@@ -113,7 +114,7 @@ def _pool_lines(
     capacity: Sequence[CapacityPoint], rows: Sequence[Candidate]
 ) -> list[tuple[int, list[tuple[int, int]]]]:
     """Pools at which three units or more were replayed and something was lost, the largest first: (blocks, (unit,
-    hit tokens) from the finest on)."""
+    hit tokens) from the finest on). Three of them at most, spread evenly: more lines cannot be told apart."""
     roomy = {row.unit: row.engine_hit_tokens or 0 for row in rows}
     lines = []
     for pool in sorted({point.num_blocks for point in capacity}, reverse=True):
@@ -123,7 +124,8 @@ def _pool_lines(
         points = [(unit, hits) for unit, hits in points if unit in roomy]
         if len(points) >= 3 and any(hits < roomy[unit] for unit, hits in points):
             lines.append((pool, points))
-    return lines
+    last = len(lines) - 1
+    return [lines[place] for place in sorted({0, last // 2, last})] if lines else []
 
 
 LOSS_NAMES = {

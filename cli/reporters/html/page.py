@@ -53,7 +53,9 @@ def render_html(report: Report) -> str:
             (title, waterfall_chart(losses, report.shared.tokens, f"From shared to reused tokens, {title}"))
             for title, losses in _settings(report)
         ],
-        capacity=capacity_chart(report.capacity, content.capacity_units(report)) if report.capacity else None,
+        capacity=capacity_chart(report.capacity, content.capacity_units(report))
+        if content.capacity_units(report)
+        else None,
         windows=windows_chart(report.windows) if report.windows else None,
     )
     return page.lstrip()

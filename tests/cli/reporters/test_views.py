@@ -121,9 +121,17 @@ def test_sparklines() -> None:
 
 def test_a_report_without_extras_has_no_empty_sections(report: Report) -> None:
     bare = msgspec.structs.replace(
-        report, families=(), capacity=(), windows=(), levers=(), validation=None, requests=msgspec.UNSET
+        report,
+        families=(),
+        capacity=(),
+        footprint=None,
+        pool_advice=None,
+        windows=(),
+        levers=(),
+        validation=None,
+        requests=msgspec.UNSET,
     )
     text = render_terminal(bare)
-    for title in ("Families", "pool's size", "Over time", "What else", "Validated"):
+    for title in ("Families", "pool's size", "Blocks that", "Over time", "What else", "Validated"):
         assert title not in text
         assert title not in render_markdown(bare)

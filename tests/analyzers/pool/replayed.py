@@ -1,0 +1,32 @@
+"""Units replayed on a trace of a few tokens, as an analysis hands them to the pool's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.pool.units import ReplayedUnits
+from kvtune.analyzers.replay import ReplayInput, replay
+
+
+def replayed(
+    config: EngineConfig,
+    inputs: ReplayInput,
+    match_units: Mapping[int, int | None],
+    *,
+    current: int,
+    recommended: int,
+    step_cost: int = 2,
+) -> ReplayedUnits:
+    return ReplayedUnits(
+        config,
+        inputs,
+        None,
+        "sequential",
+        match_units,
+        {unit: replay(replace(config, match_unit=flag), inputs) for unit, flag in match_units.items()},
+        current_unit=current,
+        recommended_unit=recommended,
+        step_cost=step_cost,
+    )
