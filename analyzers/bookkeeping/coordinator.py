@@ -176,11 +176,12 @@ class Coordinator:
         ):
             return False
         evicted, handed_out = pool.evicted_blocks, pool.new_blocks
-        managers = self.managers
         if hit.tokens or (self._adopts_past_hit and any(hit.blocks)):
-            for manager, state, blocks in zip(managers, states, hit.blocks, strict=True):
-                manager.adopt(state, blocks, hit.tokens)
-        for manager, state in zip(managers, states, strict=True):
+            blocks = hit.blocks
+            for place, manager in self._numbered:
+                manager.adopt(states[place], blocks[place], hit.tokens)
+        for place, manager in self._numbered:
+            state = states[place]
             if state.partial is not None:
                 sequence.num_copies += manager.members
             manager.allocate(state, slots, main)
@@ -225,8 +226,9 @@ class Coordinator:
         pool = self.pool
         free = pool.num_free
         pinned = []
-        for manager, state in zip(self.managers, sequence.states, strict=False):
-            manager.release(state)
+        states = sequence.states
+        for place, manager in self._numbered if states else ():
+            manager.release(states[place])
             pinned.append(pool.num_free - free)
             free = pool.num_free
         sequence.pinned_at_end = pinned
@@ -237,7 +239,7 @@ class Coordinator:
         copies: list[Copy] = []
         for manager in self.managers:
             if manager.copies:
-                copies.extend(manager.take_copies())
+                copies += manager.take_copies()
         return copies
 
     def free_copy_ends(self, copies: Seq[Copy]) -> None:

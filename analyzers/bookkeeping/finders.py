@@ -110,8 +110,8 @@ class FullFinder(Finder):
                 self.probes += (reach - (found[0] if found else length)) // self.grid + (found is not None)
                 if found is not None:
                     length, row = found
-                    for table, block in zip(tables, row, strict=True):
-                        table.append(block)
+                    for number, table in enumerate(tables):
+                        table.append(row[number])
         if drop and length > 0:
             length -= min(self.grid, block_size)
         length -= length % self.grid

@@ -115,9 +115,9 @@ class PrefixLookup:
         if not tokens and self._trims_every:
             return Hit(0, longest, probes, self._nothing)
         blocks: list[Seq[Block | None]] = list(self._nothing)
-        for places, finder, answer in zip(self._spec_managers, finders, answers, strict=True):
+        for number, answer in enumerate(answers):
             assert answer is not None
-            self._share_out(blocks, places, finder, answer, tokens)
+            self._share_out(blocks, self._spec_managers[number], finders[number], answer, tokens)
         return Hit(tokens, longest if longest > tokens else 0, probes, blocks)
 
     def length_up_to(self, sequence: Sequence, limit: int) -> int:
@@ -189,7 +189,8 @@ class PrefixLookup:
         elif isinstance(finder, FullFinder):
             count = -(-tokens // finder.block_size)
             trimmed = self._trims_every or finder is self._finders[0]
-            for place, table in zip(places, found, strict=True):
+            for number, place in enumerate(places):
+                table = found[number]
                 if trimmed and count < len(table):
                     del table[count:]
                 blocks[place] = table

@@ -200,18 +200,18 @@ class MambaAlignManager(StateKeys):
                 block.ref_count += 1
             return
         # The request's own tail: workers cannot swap its block any more, so the keys move to the copy.
-        for index, old, new in zip(self.indexes, source, target, strict=True):
-            index.move(old, new)
-            old.ref_count += 1
+        for lane, index in self._by_lane:
+            index.move(source[lane], target[lane])
+            source[lane].ref_count += 1
         if target[0].key is not None:
             self.written.add(target[0].key)
 
     def release(self, state: StateTable) -> None:
         """Give everything back: member by member, each from its last state on."""
         rows = state.rows
-        held = [rows[position] for position in (sorted(rows, reverse=True) if len(rows) > 1 else rows)]
+        held = sorted(rows, reverse=True) if len(rows) > 1 else rows
         for lane in range(self.lanes):
-            self.pool.free([row[lane] for row in held])
+            self.pool.free([rows[position][lane] for position in held])
 
     def take_copies(self) -> list[Copy]:
         """The copies queued since the last call, member by member as the engine queues them."""
@@ -219,7 +219,11 @@ class MambaAlignManager(StateKeys):
         if not queued:
             return []
         self.copies = []
-        return [(source[lane], target[lane]) for lane in range(self.lanes) for source, target in queued]
+        copies: list[Copy] = []
+        for lane in range(self.lanes):
+            for source, target in queued:
+                copies.append((source[lane], target[lane]))
+        return copies
 
     def tables(self, state: StateTable) -> list[list[int]]:
         """Block ids of each member's table; 0 is the null block."""

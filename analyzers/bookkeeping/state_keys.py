@@ -34,6 +34,7 @@ class StateKeys:
             PrefixIndex(place + lane, except_multiples_of=None if lane else 0, lookahead=context.lookahead)
             for lane in range(lanes)
         ]
+        self._by_lane = list(enumerate(self.indexes))
         self.written: set[int] = set()
         self.unit = context.unit
         self.tail_rule = context.checkpoints.keyed_tail(drops)
@@ -79,7 +80,9 @@ class StateKeys:
             if keeps_state(position, block_size, interval, grid, kept):
                 tokens = (position + 1) * block_size
                 key = sequence.key(tokens)
-                for index, block in zip(self.indexes, state.rows[position], strict=True):
+                row = state.rows[position]
+                for lane, index in self._by_lane:
+                    block = row[lane]
                     if block.key is not None:
                         index.forget(block)
                     index.insert(key, block, tokens)
@@ -144,8 +147,8 @@ class StateKeys:
         ):
             return None
         key = sequence.key(num_tokens)
-        for index, block in zip(self.indexes, row, strict=True):
-            index.key_partial(key, block, num_tokens)
+        for lane, index in self._by_lane:
+            index.key_partial(key, row[lane], num_tokens)
         if num_tokens % self.block_size:
             state.partial = (position, row)
             state.cached = position
