@@ -92,14 +92,13 @@ class Analysis:
         grids = [outcome.unit for outcome in self.outcomes]
         return ReplayedUnits(
             self.config,
-            inputs,
-            self.replica,
-            self.options.arrivals,
+            ReplayTask(inputs, self.replica, self.options.arrivals),
             match_units={grid: self.unit_on(grid) for grid in grids},
             results={grid: self.result_on(grid) for grid in grids},
             current_unit=self.setting.current_unit,
             recommended_unit=self.choice.unit,
             step_cost=self.setting.step_cost,
+            workers=self.options.workers,
         )
 
     def _row_on(self, grid: int) -> UnitCandidate:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -92,35 +92,43 @@ def _in_trace_order(parts: Sequence[Int64], members: Sequence[Int64]) -> Int64:
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """What all settings have in common: the requests, their replicas, how they arrive."""
+    """What all settings have in common; the arguments of `replay_caches`."""
 
     inputs: ReplayInput
     replica: Int32 | None = None
     arrivals: Arrivals = "sequential"
     check: bool = False
+    may_suffice: bool = True
 
     def run(self, config: EngineConfig) -> ReplayResult:
         """The replay under one setting."""
-        return replay_caches(config, self.inputs, self.replica, self.arrivals, check=self.check)
+        return replay_caches(
+            config,
+            self.inputs,
+            self.replica,
+            self.arrivals,
+            check=self.check,
+            may_suffice=self.may_suffice,
+        )
 
 
 class Replays:
-    """Begins to replay when it is made, if that is worth workers; `results` does the rest and waits.
+    """Begins to replay when it is made, if that is worth workers; iterating does the rest and waits.
 
-    A context manager: leaving it ends the workers.
+    A context manager: leaving it ends the workers. Results can be iterated over once.
     """
 
     def __init__(self, settings: Sequence[EngineConfig], task: ReplayTask, *, workers: int = 1) -> None:
         """`workers`: processes in all, this one included."""
         self._settings = settings
         self._task = task
-        self._found: dict[int, ReplayResult] = {}
+        self._first: ReplayResult | None = None
         self._waiting = deque(range(len(settings)))
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._workers: list[_Worker] = []
         if workers > 1 and len(settings) > 1:
             start = time.process_time()
-            self._replay(self._waiting.popleft())
+            self._first = task.run(settings[self._waiting.popleft()])
             ahead = (time.process_time() - start) * len(self._waiting)
             if ahead > _WORTH_A_WORKER_S:
                 count = min(workers - 1, len(self._waiting) - 1)
@@ -135,25 +143,25 @@ class Replays:
         for worker in self._workers:
             worker.end()
 
-    def results(self, progress: Callable[[int, int], None]) -> list[ReplayResult]:
-        """One result a setting, in their order. `progress` is told how many are done, and of how many."""
-        total = len(self._settings)
-        while len(self._found) < total:
-            progress(len(self._found), total)
+    def __iter__(self) -> Iterator[tuple[int, ReplayResult]]:
+        """A setting's place and its result, in the order in which they are done."""
+        left = len(self._settings)
+        if self._first is not None:
+            left -= 1
+            yield 0, self._first
+        for _ in range(left):
             job = self._next() if self._answers.empty() else None
-            if job is not None:
-                self._replay(job[0])
-                continue
-            place, result = self._answers.get()
-            if result is not None:
-                self._found[place] = result
-            else:
-                self._replay(place)
-        progress(total, total)
-        return [self._found[place] for place in range(total)]
+            place, result = self._answers.get() if job is None else (job[0], None)
+            yield place, result if result is not None else self._task.run(self._settings[place])
 
-    def _replay(self, place: int) -> None:
-        self._found[place] = self._task.run(self._settings[place])
+    def results(self, progress: Callable[[int, int], None]) -> list[ReplayResult]:
+        """All results, in the order of the settings. `progress` is told how many there are, and will be."""
+        found: dict[int, ReplayResult] = {}
+        progress(0, len(self._settings))
+        for place, result in self:
+            found[place] = result
+            progress(len(found), len(self._settings))
+        return [found[place] for place in range(len(found))]
 
     def _next(self) -> Job | None:
         """A setting that nobody has begun; workers' threads ask, too."""

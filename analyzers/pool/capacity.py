@@ -8,7 +8,7 @@ Knows replays; not how many bytes a block has. Pool sizes count the null block, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from kvtune.analyzers.pool.figures import CapacityPoint, Knee, PoolAdvice, PoolC
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.recommend import Outcome, best_unit, net_gain
 from kvtune.analyzers.replay import ReplayResult
+from kvtune.analyzers.replays import Replays
 from kvtune.analyzers.sweep import Progress
 
 MOST_RUNGS = 12
@@ -56,6 +57,8 @@ class PoolReplays:
 
     def __init__(self, units: ReplayedUnits) -> None:
         self.units = units
+        # One at a time, only pools are replayed that run out, and those need every block told apart.
+        self._task = replace(units.task, may_suffice=units.overlap)
         self._found: dict[tuple[int, int], Sums] = {}
         self._unlimited: dict[int, Sums] = {}
         self._enough: dict[int, int] = {}
@@ -66,16 +69,30 @@ class PoolReplays:
 
     def of(self, num_blocks: int, unit: int) -> Sums:
         """One unit in a pool of `num_blocks`, in which the longest request can run."""
-        suffices = num_blocks >= self._enough[unit]
-        one_at_a_time = self.units.arrivals == "sequential"
-        if suffices and one_at_a_time:
+        if self._suffices(num_blocks, unit):
             return self._unlimited[unit]
         key = (num_blocks, unit)
         if key not in self._found:
-            self._found[key] = _sums(
-                self.units.replay(unit, num_blocks, may_suffice=suffices or not one_at_a_time)
-            )
+            self._found[key] = _sums(self._task.run(self.units.in_pool(unit, num_blocks)))
         return self._found[key]
+
+    def prepare(self, pools: Sequence[int], progress: Progress) -> None:
+        """Replay every unit in these pools, on all cores."""
+        keys = [
+            (pool, unit)
+            for pool in pools
+            for unit in self.units.match_units
+            if not self._suffices(pool, unit)
+        ]
+        settings = [self.units.in_pool(unit, pool) for pool, unit in keys]
+        with Replays(settings, self._task, workers=self.units.workers) as replays:
+            for done, (place, result) in enumerate(replays):
+                progress("pool sizes", done, len(keys))
+                self._found[keys[place]] = _sums(result)
+        progress("pool sizes", len(keys), len(keys))
+
+    def _suffices(self, num_blocks: int, unit: int) -> bool:
+        return not self.units.overlap and num_blocks >= self._enough[unit]
 
 
 def _sums(result: ReplayResult) -> Sums:
@@ -93,14 +110,11 @@ def explore_pools(
     """Every unit in every pool of the ladder, smallest pool and finest unit first, and what follows from it."""
     replays = PoolReplays(units)
     pools = ladder(smallest, replays.enough_blocks, units.config.num_blocks)
+    replays.prepare(pools, progress)
     ordered = sorted(units.match_units)
-    steps = len(pools) * len(ordered)
     points, choices = [], []
-    for rung, pool in enumerate(pools):
-        outcomes = []
-        for place, unit in enumerate(ordered):
-            progress("pool sizes", rung * len(ordered) + place, steps)
-            outcomes.append(_outcome(unit, replays.of(pool, unit)))
+    for pool in pools:
+        outcomes = [_outcome(unit, replays.of(pool, unit)) for unit in ordered]
         current = next(outcome for outcome in outcomes if outcome.unit == units.current_unit)
         gains = [net_gain(outcome, current, units.step_cost) for outcome in outcomes]
         points += [
@@ -116,7 +130,6 @@ def explore_pools(
                 net_gain_tokens=max(gain, 0),
             )
         )
-    progress("pool sizes", steps, steps)
     return tuple(points), PoolAdvice(knees=_knees(replays, pools, progress), choices=tuple(choices))
 
 

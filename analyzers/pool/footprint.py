@@ -35,13 +35,14 @@ def footprints(units: ReplayedUnits, ids: Sequence[str], *, replay_again: bool) 
     Args:
         ids: the requests'. replay_again: also say what they pin where that needs other replays, as requests overlap.
     """
-    pins = replay_again or units.arrivals == "sequential"
-    tokens = units.inputs.prompt_tokens + units.inputs.output_tokens
+    pins = replay_again or not units.overlap
+    inputs = units.task.inputs
+    tokens = inputs.prompt_tokens + inputs.output_tokens
     longest = int(np.argmax(tokens))
     found = {unit: _footprint(unit, units, longest, pins=pins) for unit in units.shown}
     current, recommended = found[units.current_unit], found[units.recommended_unit]
     enough = None
-    if units.config.num_blocks is None and units.arrivals == "sequential":
+    if units.config.num_blocks is None and not units.overlap:
         enough = max(units.results[unit].used_blocks for unit in units.match_units) + 1
     return FootprintBySetting(
         longest_request=ids[longest],
@@ -53,7 +54,7 @@ def footprints(units: ReplayedUnits, ids: Sequence[str], *, replay_again: bool) 
 
 
 def _footprint(unit: int, units: ReplayedUnits, longest: int, *, pins: bool) -> Footprint:
-    pool = pool_for(units.config_of(unit), units.inputs, longest)
+    pool = pool_for(units.config_of(unit), units.task.inputs, longest)
     smallest = Footprint(unit=unit, minimum_pool_blocks=pool.alone, minimum_pool_on_hit_blocks=pool.on_hit)
     if not pins:
         return smallest

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.replay import ReplayInput, replay
+from kvtune.analyzers.replays import ReplayTask
 
 
 def replayed(
@@ -21,9 +22,7 @@ def replayed(
 ) -> ReplayedUnits:
     return ReplayedUnits(
         config,
-        inputs,
-        None,
-        "sequential",
+        ReplayTask(inputs),
         match_units,
         {unit: replay(replace(config, match_unit=flag), inputs) for unit, flag in match_units.items()},
         current_unit=current,

@@ -87,7 +87,7 @@ def test_points_and_choices_of_a_real_trace() -> None:
     for choice in advice.choices:
         outcomes = []
         for unit in units.match_units:
-            result = units.replay(unit, choice.num_blocks)
+            result = units.task.run(units.in_pool(unit, choice.num_blocks))
             outcomes.append(Outcome(unit, result.hit_tokens, result.prefill_steps))
             assert by_place[choice.num_blocks, unit].engine_hit_tokens == result.hit_tokens.sum()
         current = outcomes[0]
@@ -106,10 +106,14 @@ def test_a_knee_keeps_its_share_and_a_pool_a_little_smaller_does_not(unit: int, 
     knee = find_knee(pools, rungs, unit, share)
     assert knee is not None
     wanted = share * units.results[unit].hit_tokens.sum()
-    assert knee.engine_hit_tokens == units.replay(unit, knee.num_blocks).hit_tokens.sum() >= wanted
+    assert (
+        knee.engine_hit_tokens
+        == units.task.run(units.in_pool(unit, knee.num_blocks)).hit_tokens.sum()
+        >= wanted
+    )
     assert all(pools.of(rung, unit).hit_tokens >= wanted for rung in rungs if rung >= knee.num_blocks)
     less = knee.num_blocks - max(1, knee.num_blocks // 32)
-    assert knee.num_blocks == rungs[0] or units.replay(unit, less).hit_tokens.sum() < wanted
+    assert knee.num_blocks == rungs[0] or units.task.run(units.in_pool(unit, less)).hit_tokens.sum() < wanted
 
 
 def test_no_knee_where_nothing_is_hit() -> None:
