@@ -46,7 +46,7 @@ from kvtune.analyzers.sweep import Progress, Sweep, no_progress, replay_input, s
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
 from kvtune.analyzers.why import Setting, explain_choice
 from kvtune.analyzers.windows import gain_by_window
-from kvtune.tokenization.errors import NoUsableRequestError
+from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 
 
@@ -131,6 +131,7 @@ def find(
     selected = profile_for(config.version)
     sizes = resolve_sizes(config, selected.profile)
     check_span(config, trace.span)
+    _check_lengths(config, trace)
     candidates = restrict_to_span(unit_candidates(config, selected.profile, options.units), trace.span)
     progress("shared prefixes", 0, 1)
     shared = find_shared_prefixes(trace, options.outputs)
@@ -311,6 +312,19 @@ def analyze(
         ),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
     )
+
+
+def _check_lengths(config: EngineConfig, trace: TokenTrace) -> None:
+    """A server whose longest sequence is known is given only prompts that it takes."""
+    longest = int(trace.prompt_tokens.max())
+    if config.max_model_len is not None and longest >= config.max_model_len:
+        raise UnusableInputError(
+            "the trace has prompts that this server refuses",
+            field="--max-model-len",
+            found=f"{longest:,} tokens",
+            wanted=f"at most {config.max_model_len - 1:,}",
+            way_out=f"--max-model-len {config.max_model_len} leaves them out",
+        )
 
 
 def _repeated(trace: TokenTrace) -> Int64:

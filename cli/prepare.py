@@ -86,6 +86,7 @@ def prepare(
         show_text=detail.show_text,
         by_field=replay.by_field,
         seed=replay.seed,
+        max_model_len=server.config.max_model_len if server else engine.max_model_len,
     )
     loaded = load_trace(files, input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too

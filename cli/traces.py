@@ -34,13 +34,15 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Encoding:
-    """What decides the requests beside files and model: release, answers, the field that names a server, seed."""
+    """What decides the requests beside files and model: release, answers, the field that names a server, seed, and
+    the server's longest sequence."""
 
     version: str | None = None
     outputs: bool = False
     show_text: bool = False
     by_field: str | None = None
     seed: int = 0
+    max_model_len: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def load_trace(
             outputs=encoding.outputs,
             show_text=encoding.show_text,
             seed=encoding.seed,
+            max_model_len=encoding.max_model_len,
             progress=lambda done: progress("encoding", done, len(requests)),
             on_reject=rejects.request,
         )

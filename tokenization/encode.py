@@ -7,7 +7,7 @@ Rendering runs on this thread; unknown text is encoded in batches on another, wi
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -77,6 +77,7 @@ def encode_trace(
     outputs: bool = False,
     show_text: bool = False,
     seed: int = 0,
+    max_model_len: int | None = None,
     progress: Callable[[int], None] = lambda _done: None,
     on_reject: OnReject = lambda _request, _reason, _error: None,
 ) -> tuple[TokenTrace, EncodeInfo]:
@@ -87,6 +88,8 @@ def encode_trace(
         check: how many requests, drawn with `seed`, are encoded whole and compared.
         outputs: also give ids to the logged answers.
         show_text: whether family names may quote the first system line.
+        max_model_len: the server's longest sequence, in tokens: it refuses prompts that leave no room in it for an
+            answer, so that they never meet its cache.
         progress: called with the number of requests rendered, now and then.
 
     Raises:
@@ -99,6 +102,7 @@ def encode_trace(
     blocks = BlockRows()
     namespaces: dict[Identity, int] = {}
     kept = _Kept()
+    sources: list[Request] = []
     for number, request in enumerate(requests):
         if not number % _PROGRESS_EVERY:
             progress(number)
@@ -110,17 +114,47 @@ def encode_trace(
             continue
         tools = encoder.tool_set(request) if encoder is not None else None
         namespace = namespaces.setdefault(request.identity, len(namespaces))
+        if max_model_len is not None:
+            sources.append(request)
         kept.add(request, namespace, families.of(request, tools), tools.unordered if tools else None)
     info.identities = list(namespaces)
     info.checked_requests = rows.finish()
     if not kept.ids:
-        raise NoUsableRequestError(
-            "no request of the trace could be encoded",
-            found=", ".join(f"{count} {REASONS[reason]}" for reason, count in info.rejected_by.items()),
-            wanted="at least one prompt",
-        )
+        raise _nothing_left(info)
     _describe(info, rows, blocks, encoder, kept)
-    return _trace(rows, blocks, kept), info
+    trace = _trace(rows, blocks, kept)
+    if max_model_len is not None and int(trace.prompt_tokens.max()) >= max_model_len:
+        trace = _without_long(trace, max_model_len, sources, info, on_reject)
+    return trace, info
+
+
+def _without_long(
+    trace: TokenTrace, max_model_len: int, sources: Sequence[Request], info: EncodeInfo, on_reject: OnReject
+) -> TokenTrace:
+    """The trace without the prompts that the server refuses (`v1/engine/input_processor: _validate_prompt_len`)."""
+    long = trace.prompt_tokens >= max_model_len
+    for index in np.flatnonzero(long).tolist():
+        info.rejected_by["too_long"] = info.rejected_by.get("too_long", 0) + 1
+        error = UnusableInputError(
+            "the prompt leaves no room for an answer",
+            field="--max-model-len",
+            found=f"{int(trace.prompt_tokens[index]):,} tokens",
+            wanted=f"at most {max_model_len - 1:,}",
+        )
+        on_reject(sources[index], "too_long", error)
+    if long.all():
+        raise _nothing_left(info)
+    selected = trace.select(~long)
+    info.identities = [info.identities[number] for number in np.unique(trace.namespace[~long]).tolist()]
+    return selected
+
+
+def _nothing_left(info: EncodeInfo) -> NoUsableRequestError:
+    return NoUsableRequestError(
+        "no request of the trace could be encoded",
+        found=", ".join(f"{count} {REASONS[reason]}" for reason, count in info.rejected_by.items()),
+        wanted="at least one prompt",
+    )
 
 
 @dataclass

@@ -67,6 +67,7 @@ REASONS = {
     "stateful": "the prompt cannot be rebuilt from this record alone",
     "inconsistent_blocks": "block hashes and prompt length disagree",
     "template_refused": "the chat template refuses the conversation",
+    "too_long": "too long for the server",
 }
 
 

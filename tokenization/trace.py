@@ -7,8 +7,8 @@ block); lengths are always in tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ Int32 = npt.NDArray[np.int32]
 UInt32 = npt.NDArray[np.uint32]
 Float64 = npt.NDArray[np.float64]
 
+T = TypeVar("T")
+
 PARTS = ("template", "tools", "system", "user", "assistant", "tool", "output")
 
 
@@ -26,6 +28,17 @@ class PartIndex(Protocol):
 
     def part_of(self, request: int, position: int) -> str:
         """The part (one of `PARTS`) of prompt token `position` (0-based) of request `request`."""
+
+
+class SelectedParts:
+    """The index of a trace of which only some requests are left."""
+
+    def __init__(self, parts: PartIndex, requests: Sequence[int]) -> None:
+        self._parts = parts
+        self._requests = requests
+
+    def part_of(self, request: int, position: int) -> str:
+        return self._parts.part_of(self._requests[request], position)
 
 
 class OnePart:
@@ -93,6 +106,44 @@ class TokenTrace:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def select(self, keep: npt.NDArray[np.bool_]) -> TokenTrace:
+        """The trace of the requests where `keep` (bool[R]) is set, in their order. Namespaces are dense again."""
+        kept = np.flatnonzero(keep)
+        places = kept.tolist()
+        tokens, offsets = _select_rows(self.tokens, self.offsets, keep)
+        outputs, output_offsets = self.outputs, self.output_offsets
+        if outputs is not None and output_offsets is not None:
+            outputs, output_offsets = _select_rows(outputs, output_offsets, keep)
+        namespace = np.unique(self.namespace[kept], return_inverse=True)[1].astype(np.int32)
+
+        def picked(names: Sequence[T] | None) -> list[T] | None:
+            return None if names is None else [names[place] for place in places]
+
+        return replace(
+            self,
+            tokens=tokens,
+            offsets=offsets,
+            prompt_tokens=self.prompt_tokens[kept],
+            arrival=self.arrival[kept],
+            namespace=namespace,
+            ids=[self.ids[place] for place in places],
+            output_tokens=None if self.output_tokens is None else self.output_tokens[kept],
+            outputs=outputs,
+            output_offsets=output_offsets,
+            sessions=picked(self.sessions),
+            servers=picked(self.servers),
+            families=picked(self.families),
+            tool_sets=picked(self.tool_sets),
+            parts=SelectedParts(self.parts, places),
+        )
+
     def prompt(self, request: int) -> UInt32:
         """The elements of one prompt, a view."""
         return self.tokens[int(self.offsets[request]) : int(self.offsets[request + 1])]
+
+
+def _select_rows(rows: UInt32, offsets: Int64, keep: npt.NDArray[np.bool_]) -> tuple[UInt32, Int64]:
+    lengths = np.diff(offsets)
+    selected = np.zeros(int(keep.sum()) + 1, dtype=np.int64)
+    np.cumsum(lengths[keep], out=selected[1:])
+    return rows[np.repeat(keep, lengths)], selected

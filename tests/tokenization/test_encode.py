@@ -186,6 +186,38 @@ class TestRejected:
         assert list(trace.ids) == ["b"]
         assert "more than a prompt needs" in str(rejected[0][2])
 
+    def test_prompts_that_the_server_has_no_room_for(self, tmp_path: Path) -> None:
+        requests = [
+            Request(id=str(number), token_ids=ids, identity=Identity(cache_salt=salt), output=[9, number])
+            for number, (ids, salt) in enumerate(
+                [([1, 2, 3, 4], "a"), ([5, 6, 7], "b"), ([8], "c"), ([9] * 5, "b")]
+            )
+        ]
+        trace, info, rejected = rejected_of(requests, encoder_of(tmp_path), outputs=True, max_model_len=4)
+        assert list(trace.ids) == ["1", "2"]
+        assert trace.tokens.tolist() == [5, 6, 7, 8]
+        assert trace.offsets.tolist() == [0, 3, 4]
+        assert trace.prompt_tokens.tolist() == [3, 1]
+        assert trace.namespace.tolist() == [0, 1]
+        assert [identity.cache_salt for identity in info.identities] == ["b", "c"]
+        assert trace.outputs is not None and trace.outputs.tolist() == [9, 1, 9, 2]
+        assert info.rejected_by == {"too_long": 2}
+        assert [(request.id, reason) for request, reason, _ in rejected] == [
+            ("0", "too_long"),
+            ("3", "too_long"),
+        ]
+        assert "found 4 tokens, wanted at most 3" in str(rejected[0][2])
+
+    def test_parts_of_what_is_left(self, tmp_path: Path) -> None:
+        requests = [chat("a longer text than the other", id="a"), chat("hi", id="b")]
+        whole, _ = encode_trace(requests, encoder_of(tmp_path))
+        trace, _ = encode_trace(requests, encoder_of(tmp_path), max_model_len=int(whole.prompt_tokens.max()))
+        assert list(trace.ids) == ["b"]
+        count = int(trace.prompt_tokens[0])
+        assert [trace.parts.part_of(0, at) for at in range(count)] == [
+            whole.parts.part_of(1, at) for at in range(count)
+        ]
+
     def test_empty_prompts(self, tmp_path: Path) -> None:
         requests = [
             chat("hi", id="a"),

@@ -173,6 +173,7 @@ def test_every_reason_that_a_line_can_have_is_tested() -> None:
         "truncated_prompt",
         "inconsistent_blocks",
         "template_refused",
+        "too_long",
     }
     assert {parameter.values[1] for parameter in REJECTED} | elsewhere == set(REASONS)
 
