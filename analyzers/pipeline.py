@@ -116,6 +116,7 @@ def find(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions, progr
         default_unit=default_match_unit(config),
         arrivals=options.arrivals,
         progress=progress,
+        cost=options.cost,
         check=options.check_integrity,
     )
     outcomes = sweep.outcomes(candidates)
@@ -191,6 +192,7 @@ def analyze(
             shared,
             options.arrivals,
             result,
+            options.cost,
         )
         for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )

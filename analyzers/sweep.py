@@ -15,6 +15,7 @@ from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.recommend import Outcome
 from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
 from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.analyzers.units import UnitCandidate
 from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 
@@ -69,13 +70,17 @@ def replay_caches(
     replica: Int32 | None,
     arrivals: Arrivals = "sequential",
     *,
+    cost: StepCostModel = ASSUMED,
     check: bool = False,
 ) -> ReplayResult:
     """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
     if replica is None:
-        return replay(config, inputs, arrivals=arrivals, check=check)
+        return replay(config, inputs, arrivals=arrivals, cost=cost, check=check)
     members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [replay(config, inputs.subset(indices), arrivals=arrivals, check=check) for indices in members]
+    results = [
+        replay(config, inputs.subset(indices), arrivals=arrivals, cost=cost, check=check)
+        for indices in members
+    ]
     return _join(results, members)
 
 
@@ -111,6 +116,7 @@ def sweep_units(
     default_unit: int,
     arrivals: Arrivals,
     progress: Progress,
+    cost: StepCostModel = ASSUMED,
     check: bool = False,
 ) -> Sweep:
     """Replay every candidate that is worth it; `check` verifies the conservation laws on the way."""
@@ -120,7 +126,7 @@ def sweep_units(
         progress("replay", index, len(swept))
         unit = None if candidate.unit == default_unit else candidate.unit
         results[candidate.unit] = replay_caches(
-            replace(config, match_unit=unit), inputs, replica, arrivals, check=check
+            replace(config, match_unit=unit), inputs, replica, arrivals, cost=cost, check=check
         )
     progress("replay", len(swept), len(swept))
     return Sweep(results, default_unit, config.match_unit or default_unit)

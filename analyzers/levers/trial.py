@@ -82,7 +82,7 @@ def measure(
 ) -> Baseline:
     """Replay a trace on a server."""
     shared = find_shared_prefixes(trace, options.outputs)
-    result = replay_caches(config, replay_input(trace, shared), replica, options.arrivals)
+    result = replay_caches(config, replay_input(trace, shared), replica, options.arrivals, cost=options.cost)
     return Baseline(trace, config, options, replica, sessions, shared, result)
 
 
@@ -113,7 +113,9 @@ def try_change(
     caches = replica if replica is not None else base.replica
     config, options = config or base.config, options or base.options
     if trace is None and options is base.options:
-        result = replay_caches(config, replay_input(changed, base.shared), caches, options.arrivals)
+        result = replay_caches(
+            config, replay_input(changed, base.shared), caches, options.arrivals, cost=options.cost
+        )
         after = Baseline(changed, config, options, caches, sessions, base.shared, result)
     else:
         after = measure(changed, config, options, replica=caches, sessions=sessions)
