@@ -282,9 +282,7 @@ def hashing(rounds: int, unit: int = 32, length: int = 8000) -> dict[str, float]
 
 
 def cost(rounds: int) -> dict[str, float]:
-    found = calibrate(
-        make_probe(four_layers(128, 1024)), repeats=max(3, rounds // 3), clock=time.process_time
-    )
+    found = calibrate(make_probe(four_layers(128, 1024)), repeats=max(3, rounds), clock=time.process_time)
     model = found.cost
     predicted = sum(model.seconds(shape) for shape in found.shapes)
     return {
