@@ -181,79 +181,84 @@ def calibrate(
         ValueError: too few batches fit.
     """
     design = design or Design.reaching(SHORTEST_CONTEXT)
-    fitted, held = time_model(probe, (), design, repeats=repeats, clock=clock, progress=progress)
+    ((fitted, held),) = time_models([(probe, ())], design, repeats=repeats, clock=clock, progress=progress)
     cost = fit_step_cost(fitted.shapes, fitted.seconds, held.shapes, held.seconds)
     return Calibration(tuple(fitted.shapes), tuple(fitted.seconds), cost)
 
 
-def time_model(
-    probe: Probe,
-    layers: tuple[int, ...],
+def time_models(
+    models: Sequence[tuple[Probe, tuple[int, ...]]],
     design: Design,
     *,
     repeats: int = REPEATS,
     clock: Callable[[], float] = time.perf_counter,
     progress: Progress | None = None,
-) -> tuple[Timed, Timed]:
-    """The grid's and the held-out batches' times on one model; `layers` says how many it has of each kind.
+) -> list[tuple[Timed, Timed]]:
+    """The grid's and the held-out batches' times on each model, in rounds over all of them: one to warm up, then
+    `repeats`, or fewer where time is up. `models`: with how many layers they have of each kind.
 
     Raises:
         ValueError: too few batches fit in memory and time.
     """
-    grid = design.grid
-    batches = [*grid, *design.held_out]
-    sizes = [group.group.block_size for group in probe.layers]
-    blocks = [
-        sum(-(-(start + count) // size) for start, count in batch for size in sizes) for batch in batches
-    ]
-    largest = probe.largest_pool()
-    per_token = 2.0 * probe.spec.active_parameters() * (repeats + 1)
-    tokens = np.array([sum(count for _, count in batch) for batch in batches])
-    order = np.argsort(tokens, kind="stable")
-    affordable = np.zeros(len(batches), dtype=bool)
-    affordable[order] = np.cumsum(tokens[order]) * per_token <= BUDGET_FLOP[probe.device.type]
-    kept = [index for index, needed in enumerate(blocks) if needed < largest and affordable[index]]
-    if sum(index < len(grid) for index in kept) < LEAST_BATCHES or kept[-1] < len(grid):
-        raise ValueError("steps of this model are too long, or too large, for this device")
+    rng = np.random.default_rng(0)
     try:
-        harness = Harness(probe, max(blocks[index] for index in kept) + 1)
-        seconds = _fastest(harness, [batches[index] for index in kept], repeats, clock, progress)
+        timings = [_Timing(probe, layers, design, repeats) for probe, layers in models]
+        began = time.monotonic()
+        for number in range(repeats + 1):
+            for timing in timings:
+                timing.run(rng, clock, counts=number > 0)
+            if progress is not None:
+                progress(number + 1, repeats + 1)
+            if number >= LEAST_REPEATS and time.monotonic() - began > BUDGET_S * len(timings):
+                break
     except torch.OutOfMemoryError as error:
         raise ValueError("memory ran out while steps were timed") from error
-    parts = []
-    for low, high in ((0, len(grid)), (len(grid), len(batches))):
-        chosen = [place for place, index in enumerate(kept) if low <= index < high]
-        shapes = [shape_of(batches[kept[place]]) for place in chosen]
-        parts.append(Timed(layers, shapes, [seconds[place] for place in chosen]))
-    return parts[0], parts[1]
+    return [timing.result() for timing in timings]
 
 
-def _fastest(
-    harness: Harness,
-    batches: Sequence[Batch],
-    repeats: int,
-    clock: Callable[[], float],
-    progress: Progress | None,
-) -> list[float]:
-    """Of `repeats` rounds over all batches after one to warm up, or of fewer where time is up."""
-    rng = np.random.default_rng(0)
-    began = time.monotonic()
-    prepared = []
-    for batch in batches:
-        harness.release()
-        prepared.append(harness.batch(batch))
-    fastest = [float("inf")] * len(batches)
-    for number in range(repeats + 1):
-        for index in rng.permutation(len(batches)).tolist():
+class _Timing:
+    """One model's batches, those that it can hold and afford, and the fastest time of each."""
+
+    def __init__(self, probe: Probe, layers: tuple[int, ...], design: Design, repeats: int) -> None:
+        batches = [*design.grid, *design.held_out]
+        sizes = [group.group.block_size for group in probe.layers]
+        blocks = [
+            sum(-(-(start + count) // size) for start, count in batch for size in sizes) for batch in batches
+        ]
+        largest = probe.largest_pool()
+        per_token = 2.0 * probe.spec.active_parameters() * (repeats + 1)
+        tokens = np.array([sum(count for _, count in batch) for batch in batches])
+        order = np.argsort(tokens, kind="stable")
+        affordable = np.zeros(len(batches), dtype=bool)
+        affordable[order] = np.cumsum(tokens[order]) * per_token <= BUDGET_FLOP[probe.device.type]
+        kept = [index for index, needed in enumerate(blocks) if needed < largest and affordable[index]]
+        self._num_fitted = sum(index < len(design.grid) for index in kept)
+        if self._num_fitted < LEAST_BATCHES or self._num_fitted == len(kept):
+            raise ValueError("steps of this model are too long, or too large, for this device")
+        self._layers = layers
+        self._batches = [batches[index] for index in kept]
+        self._harness = Harness(probe, max(blocks[index] for index in kept) + 1)
+        self._prepared = []
+        for batch in self._batches:
+            self._harness.release()
+            self._prepared.append(self._harness.batch(batch))
+        self._fastest = [float("inf")] * len(kept)
+
+    def run(self, rng: np.random.Generator, clock: Callable[[], float], *, counts: bool) -> None:
+        """All batches once, in an order of their own."""
+        for index in rng.permutation(len(self._prepared)).tolist():
             start = clock()
-            harness.run(prepared[index])
-            if harness.probe.device.type == "cuda":
+            self._harness.run(self._prepared[index])
+            if self._harness.probe.device.type == "cuda":
                 torch.cuda.synchronize()
             taken = clock() - start
-            if number:
-                fastest[index] = min(fastest[index], taken)
-        if progress is not None:
-            progress(number + 1, repeats + 1)
-        if number >= LEAST_REPEATS and time.monotonic() - began > BUDGET_S:
-            break
-    return fastest
+            if counts:
+                self._fastest[index] = min(self._fastest[index], taken)
+
+    def result(self) -> tuple[Timed, Timed]:
+        """Those to fit on, and those that were held out."""
+        shapes, end = [shape_of(batch) for batch in self._batches], self._num_fitted
+        return (
+            Timed(self._layers, shapes[:end], self._fastest[:end]),
+            Timed(self._layers, shapes[end:], self._fastest[end:]),
+        )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kvtune.gpu_probe.engine.calibrate import Design, Progress, time_model
+from kvtune.gpu_probe.engine.calibrate import Design, Progress, time_models
 from kvtune.gpu_probe.engine.cost import StepCost, compose
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.spec import ModelSpec, Operator
@@ -70,12 +70,15 @@ def tried_depth(counts: Sequence[int]) -> tuple[int, ...]:
 
 def cost_of_whole(
     spec: ModelSpec,
-    make_probe: Callable[[ModelSpec], Probe],
+    make_probes: Callable[[Sequence[ModelSpec]], Sequence[Probe]],
     *,
     design: Design,
     progress: Progress,
 ) -> tuple[StepCost, int]:
     """The cost of all of a model's layers, with the error on the deepest model that was timed; and its layers.
+
+    Args:
+        make_probes: told specs, each one's layers among the last one's.
 
     Raises:
         ValueError: too many kinds of layer, or too few batches fit.
@@ -85,10 +88,9 @@ def cost_of_whole(
     if len(counts) > MOST_KINDS:
         raise ValueError(f"{len(counts)} kinds of layer are too many to compose a model of")
     depths, tried = fitted_depths(counts), tried_depth(counts)
-    timed = []
-    for number, depth in enumerate((*depths, tried)):
-        progress(number, len(depths) + 1)
-        timed.append(time_model(make_probe(with_layers(spec, depth)), depth, design))
+    models = [*depths, tried]
+    probes = make_probes([with_layers(spec, depth) for depth in models])
+    timed = time_models(list(zip(probes, models, strict=True)), design, progress=progress)
     held, grids = timed[-1][1], [grid for grid, _ in timed]
     judged = compose(grids[:-1], held, counts)
     return replace(judged, coefficients=compose(grids, held, counts).coefficients), sum(tried)

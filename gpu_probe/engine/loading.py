@@ -6,6 +6,7 @@ Knows model folders and precision; nothing of requests.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import torch
 
@@ -14,6 +15,7 @@ from kvtune.gpu_probe.engine.checkpoint import load_weights
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model_config import model_spec
 from kvtune.gpu_probe.engine.probe import Precision, Probe
+from kvtune.gpu_probe.engine.spec import ModelSpec
 from kvtune.gpu_probe.engine.stand_in import Chosen, choose_model
 from kvtune.gpu_probe.engine.weights import synthetic_weights
 from kvtune.gpu_probe.validate import ProbeOptions
@@ -47,8 +49,7 @@ def build(chosen: Chosen, config: EngineConfig, options: ProbeOptions, device: t
     Raises:
         UnusableInputError: its weights cannot be read, or the server's groups do not fit it.
     """
-    # Half types prove nothing about equality: 0 to 4 of 24 requests part at near ties.
-    precision = Precision(torch.bfloat16 if device.type == "cuda" and not options.exact else torch.float32)
+    precision = _precision(options, device)
     if chosen.rung.startswith("L2"):
         assert options.model is not None
         weights = load_weights(options.model, chosen.spec, precision.dtype, precision.state_dtype, device)
@@ -56,3 +57,22 @@ def build(chosen: Chosen, config: EngineConfig, options: ProbeOptions, device: t
         weights = synthetic_weights(chosen.spec, options.seed, precision.dtype, precision.state_dtype, device)
     grid = ExactGrid() if options.exact else None
     return Probe(chosen.spec, config, weights, precision=precision, grid=grid)
+
+
+def build_parts(
+    specs: Sequence[ModelSpec], config: EngineConfig, options: ProbeOptions, device: torch.device
+) -> list[Probe]:
+    """Models of some layers of one model; each one's layers are among the last one's, whose synthetic weights all use.
+
+    Raises:
+        UnusableInputError: the server's groups do not fit them.
+    """
+    precision = _precision(options, device)
+    weights = synthetic_weights(specs[-1], options.seed, precision.dtype, precision.state_dtype, device)
+    grid = ExactGrid() if options.exact else None
+    return [Probe(spec, config, weights, precision=precision, grid=grid) for spec in specs]
+
+
+def _precision(options: ProbeOptions, device: torch.device) -> Precision:
+    # Half types prove nothing about equality: 0 to 4 of 24 requests part at near ties.
+    return Precision(torch.bfloat16 if device.type == "cuda" and not options.exact else torch.float32)

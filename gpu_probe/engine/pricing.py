@@ -35,8 +35,10 @@ class Pricing:
         self._candidates = candidates
         self._longest = grid_context(longest_request)
 
-    def fit(self, make_probe: Callable[[ModelSpec], Probe], progress: Progress) -> list[str]:
-        """Times steps, and says what came of it. `make_probe` makes models of some layers."""
+    def fit(
+        self, make_probes: Callable[[Sequence[ModelSpec]], Sequence[Probe]], progress: Progress
+    ) -> list[str]:
+        """Times steps, and says what came of it. `make_probes` makes models of some layers."""
         design = Design.reaching(self._longest)
         try:
             found = calibrate(self._probe, design, progress=partial(progress, "step costs"))
@@ -48,7 +50,7 @@ class Pricing:
         if whole is not None and self._chosen.covers == "layers":
             try:
                 self._composed = cost_of_whole(
-                    whole, make_probe, design=design, progress=partial(progress, "costs by layer")
+                    whole, make_probes, design=design, progress=partial(progress, "costs by layer")
                 )
             except (ValueError, UnusableInputError) as error:
                 return [*said, f"the whole model's step cost was not composed: {error}"]

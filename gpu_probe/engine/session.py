@@ -24,7 +24,7 @@ from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, Wall
 from kvtune.gpu_probe.engine.cost import StepCost
 from kvtune.gpu_probe.engine.devices import device_label
 from kvtune.gpu_probe.engine.extras import Extras
-from kvtune.gpu_probe.engine.loading import build, choose
+from kvtune.gpu_probe.engine.loading import build, build_parts, choose
 from kvtune.gpu_probe.engine.pricing import Pricing
 from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Probe, with_unit
 from kvtune.gpu_probe.engine.rates import RateFinder, Rates
@@ -123,7 +123,7 @@ class Session:
         if options.clock != "model":
             self.pricing = Pricing(self.probe, chosen, finished, self.longest_request)
             notes += self.pricing.fit(
-                lambda spec: build(replace(chosen, spec=spec), self.probe.config, options, self.probe.device),
+                lambda specs: build_parts(specs, self.probe.config, options, self.probe.device),
                 progress,
             )
         extras = Extras(self.probe, self.workload, self._few, finished, self.options, self._clock)

@@ -38,27 +38,23 @@ def test_depths_by_hand():
     assert tried_depth((3, 1)) == (3, 1)
 
 
-def costing(part: float):
-    """A timer of models: a step takes 1 s, 2 s per layer of the first kind and `part` per layer of the second, and
-    each prefilled token as much in thousandths."""
-
-    def timed(probe, layers, design):
-        def seconds(shape):
-            return (1 + 2 * layers[0] + part * layers[1]) * (1 + shape.prefill_tokens / 1000)
-
-        shapes = [StepShape(tokens, 1, 0, 0, 0) for tokens in (10, 100, 300, 700, 2000)] * 3
-        return tuple(Timed(layers, shapes, list(map(seconds, shapes))) for _ in range(2))
-
-    return timed
-
-
 def test_the_whole_is_composed(engine, monkeypatch):
+    """A step takes 1 s, 2 s per layer of the first kind and 3 s per layer of the second, and each prefilled token as
+    much in thousandths."""
+    timed = []
+
+    def time_models(models, design, *, progress):
+        shapes = [StepShape(tokens, 1, 0, 0, 0) for tokens in (10, 100, 300, 700, 2000)] * 3
+        for probe, (first, second) in models:
+            timed.append((probe.num_layers, first, second))
+            seconds = [(1 + 2 * first + 3 * second) * (1 + shape.prefill_tokens / 1000) for shape in shapes]
+            yield Timed((first, second), shapes, seconds), Timed((first, second), shapes, seconds)
+
+    monkeypatch.setattr(depth, "time_models", lambda *given, **named: list(time_models(*given, **named)))
     spec = engine.spec(("delta", "full") * 8, experts=False)
-    monkeypatch.setattr(depth, "time_model", costing(3.0))
-    stages = []
-    cost, layers = cost_of_whole(spec, lambda part: part, design=None, progress=lambda *at: stages.append(at))
+    cost, layers = cost_of_whole(spec, list, design=None, progress=lambda done, total: None)
+    assert timed == [(4, 2, 2), (6, 4, 2), (6, 2, 4), (12, 6, 6)]
     assert layers == 12
-    assert stages == [(0, 4), (1, 4), (2, 4), (3, 4)]
     assert cost.extrapolates
     # 8 layers of each kind: 1 + 2 * 8 + 3 * 8 = 41 seconds, and 0.041 per token.
     assert cost.seconds(StepShape(0, 1, 0, 0, 0)) == pytest.approx(41.0, rel=1e-6)
@@ -68,4 +64,4 @@ def test_the_whole_is_composed(engine, monkeypatch):
 def test_a_model_of_many_kinds_is_not_composed(engine):
     spec = engine.spec(("delta", "window", "mamba", "full", "conv"))
     with pytest.raises(ValueError, match="kinds of layer"):
-        cost_of_whole(spec, lambda part: part, design=None, progress=lambda *at: None)
+        cost_of_whole(spec, list, design=None, progress=lambda done, total: None)
