@@ -28,6 +28,7 @@ import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, Limits, ReplayInput, ReplayResult, replay
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.tokenization.trace import Int32, Int64
 
 LOSSES = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
@@ -41,10 +42,12 @@ def losses_by_request(
     shared: Int64,
     arrivals: Arrivals = "sequential",
     result: ReplayResult | None = None,
+    cost: StepCostModel = ASSUMED,
 ) -> dict[str, Int64]:
     """Losses under `config`, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
 
     Args:
+        cost: what steps take, with `arrivals="trace"`.
         result: the same replay without a record, where it is known: it may say all that there is to say.
         replica: int32[R], the cache that each request meets; None: one for all.
         shared: int64[R], from `find_shared_prefixes`, under the outputs that `inputs` holds.
@@ -52,11 +55,11 @@ def losses_by_request(
     if result is not None and _only_states_were_missing(config, result, arrivals):
         return _missing_states(shared, result)
     if replica is None:
-        return _losses(config, inputs, shared, arrivals)
+        return _losses(config, inputs, shared, arrivals, cost)
     losses = {name: np.zeros(len(shared), dtype=np.int64) for name in LOSSES}
     for number in np.unique(replica):
         indices = np.flatnonzero(replica == number)
-        part = _losses(config, inputs.subset(indices), shared[indices], arrivals)
+        part = _losses(config, inputs.subset(indices), shared[indices], arrivals, cost)
         for name, values in part.items():
             losses[name][indices] = values
     return losses
@@ -82,8 +85,10 @@ def _missing_states(shared: Int64, result: ReplayResult) -> dict[str, Int64]:
     return losses | {"granularity": shared - on_grid, "no_recurrent_state": on_grid - result.hit_tokens}
 
 
-def _losses(config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals) -> dict[str, Int64]:
-    result = replay(config, inputs, arrivals=arrivals, record=True)
+def _losses(
+    config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals, cost: StepCostModel
+) -> dict[str, Int64]:
+    result = replay(config, inputs, arrivals=arrivals, cost=cost, record=True)
     assert result.limits is not None
     return split_losses(config, inputs, shared, result, result.limits)
 

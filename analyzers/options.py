@@ -8,6 +8,7 @@ from typing import Literal
 from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 
 Arrivals = Literal["sequential", "trace"]
 
@@ -19,6 +20,7 @@ class AnalyzeOptions:
     Attributes:
         units: units to list and replay besides the current and the default one; None is `auto`.
         step_cost_tokens: what one more prefill step costs, in prefilled tokens.
+        cost: what steps take, with `arrivals="trace"`.
         bin_width: of the histogram, tokens; None picks one.
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
@@ -33,6 +35,7 @@ class AnalyzeOptions:
     arrivals: Arrivals = "sequential"
     outputs: Outputs = "none"
     step_cost_tokens: int = 128
+    cost: StepCostModel = ASSUMED
     bin_width: int | None = None
     window_s: float | None = None
     capacity_curve: bool = False

@@ -92,7 +92,7 @@ class Analysis:
         grids = [outcome.unit for outcome in self.outcomes]
         return ReplayedUnits(
             self.config,
-            ReplayTask(inputs, self.replica, self.options.arrivals),
+            ReplayTask(inputs, self.replica, self.options.arrivals, self.options.cost),
             match_units={grid: self.unit_on(grid) for grid in grids},
             results={grid: self.result_on(grid) for grid in grids},
             current_unit=self.setting.current_unit,
@@ -143,7 +143,9 @@ def find(
     progress("shared prefixes", 1, 1)
     sweep = sweep_units(
         config,
-        ReplayTask(replay_input(trace, shared), replica, options.arrivals, options.check_integrity),
+        ReplayTask(
+            replay_input(trace, shared), replica, options.arrivals, options.cost, options.check_integrity
+        ),
         candidates,
         default_unit=default_match_unit(config),
         workers=options.workers,
@@ -226,6 +228,7 @@ def analyze(
             shared,
             options.arrivals,
             result,
+            options.cost,
         )
         for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )

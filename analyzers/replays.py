@@ -26,6 +26,7 @@ import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, ReplayInput, ReplayResult, replay
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.tokenization.trace import Int32, Int64
 
 Job = tuple[int, EngineConfig]
@@ -38,24 +39,38 @@ _WORTH_A_WORKER_S = 1.0
 """CPU seconds of replays that must lie ahead: a worker takes a third of one to start."""
 
 
-def replay_caches(
-    config: EngineConfig,
-    inputs: ReplayInput,
-    replica: Int32 | None,
-    arrivals: Arrivals = "sequential",
-    *,
-    check: bool = False,
-    may_suffice: bool = True,
-) -> ReplayResult:
-    """Replay each replica's requests (`replica` int32[R]) through a pool of its own; None: one for all."""
-    if replica is None:
-        return replay(config, inputs, arrivals=arrivals, check=check, may_suffice=may_suffice)
-    members = [np.flatnonzero(replica == number) for number in np.unique(replica)]
-    results = [
-        replay(config, inputs.subset(indices), arrivals=arrivals, check=check, may_suffice=may_suffice)
-        for indices in members
-    ]
-    return _join(results, members)
+@dataclass(frozen=True)
+class ReplayTask:
+    """What all settings have in common.
+
+    Attributes:
+        replica: int32[R], the cache that each request meets, with a pool of its own; None: one for all.
+        arrivals, cost, check, may_suffice: as `replay` takes them.
+    """
+
+    inputs: ReplayInput
+    replica: Int32 | None = None
+    arrivals: Arrivals = "sequential"
+    cost: StepCostModel = ASSUMED
+    check: bool = False
+    may_suffice: bool = True
+
+    def run(self, config: EngineConfig) -> ReplayResult:
+        """The replay under one setting."""
+        if self.replica is None:
+            return self._replay(config, self.inputs)
+        members = [np.flatnonzero(self.replica == number) for number in np.unique(self.replica)]
+        return _join([self._replay(config, self.inputs.subset(indices)) for indices in members], members)
+
+    def _replay(self, config: EngineConfig, inputs: ReplayInput) -> ReplayResult:
+        return replay(
+            config,
+            inputs,
+            arrivals=self.arrivals,
+            cost=self.cost,
+            check=self.check,
+            may_suffice=self.may_suffice,
+        )
 
 
 def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayResult:
@@ -88,28 +103,6 @@ def _in_trace_order(parts: Sequence[Int64], members: Sequence[Int64]) -> Int64:
     for indices, part in zip(members, parts, strict=True):
         whole[indices] = part
     return whole
-
-
-@dataclass(frozen=True)
-class ReplayTask:
-    """What all settings have in common; the arguments of `replay_caches`."""
-
-    inputs: ReplayInput
-    replica: Int32 | None = None
-    arrivals: Arrivals = "sequential"
-    check: bool = False
-    may_suffice: bool = True
-
-    def run(self, config: EngineConfig) -> ReplayResult:
-        """The replay under one setting."""
-        return replay_caches(
-            config,
-            self.inputs,
-            self.replica,
-            self.arrivals,
-            check=self.check,
-            may_suffice=self.may_suffice,
-        )
 
 
 class Replays:

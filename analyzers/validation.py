@@ -6,7 +6,11 @@ unless the name says otherwise; times are seconds.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from kvtune.analyzers.fitted_cost import FittedStepCost
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,9 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
         goodput_rps: requests a second that met all stated SLOs; None without SLOs.
         predicted_tokens: matched tokens that the bookkeeping predicts for the same requests.
         hash_share: of hashing in the time of hashing and steps.
-        largest_rate: the largest multiple of the trace's arrival rate that still meets the SLOs.
+        largest_rate: the largest multiple of the trace's arrival rate that was found to meet the SLOs; 0 where the
+            trace's own rate misses them. missed_rate: the smallest one that was found to miss them; None where the
+            ceiling of the search was met, or the search ended before.
         ttft_change: of TTFT against the unit in force, a fraction (negative is faster), with its 95 % interval;
             None for that unit itself, and where fewer than two pairs of runs were measured.
         ttft_differs: that change is beyond chance (Holm over candidates) and beyond the minimum effect.
@@ -50,15 +56,36 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     predicted_tokens: int | None = None
     hash_share: float | None = None
     largest_rate: float | None = None
+    missed_rate: float | None = None
     ttft_change: float | None = None
     ttft_change_ci95: tuple[float, float] | None = None
     ttft_differs: bool | None = None
+
+
+class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """How the candidates' `largest_rate` was found, the same way for all.
+
+    Attributes:
+        method: `executed` on the device, or `rehearsed`: the bookkeeping alone under step costs.
+        qualifying_share: of all requests that must meet every SLO; refused and unfinished ones do not.
+        ceiling: the largest multiple tried. resolution: the ratio of missed to met rate at which a search ends.
+        runs: of each candidate at most. complete: whether time allowed every search to end.
+    """
+
+    method: Literal["executed", "rehearsed"]
+    qualifying_share: float
+    ceiling: float
+    resolution: float
+    runs: int
+    complete: bool
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether prediction and execution agree. `order` is the order in which candidates were run.
 
     `requests` of the trace's `trace_requests` were run, from the first on. `notes` say what the figures rest on.
+    `step_cost`: what steps cost here, fitted under a measured clock. `rate_search`: None where no largest rate was
+    looked for.
     """
 
     rung: str
@@ -73,3 +100,5 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None
     trace_requests: int | None = None
     notes: tuple[str, ...] = ()
+    step_cost: FittedStepCost | None = None
+    rate_search: RateSearch | None = None

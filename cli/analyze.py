@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
     from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
+    from kvtune.cli.step_price import StepPrice
     from kvtune.cli.traces import LoadedTrace
     from kvtune.tokenization.trace import UInt32
 
@@ -144,13 +145,14 @@ def run_analysis(
 class Analyzed:
     """A trace as ids, the server that the options describe, and the report on both.
 
-    `analyze_on` makes the report for another server, such as one that has been asked for its sizes. `primes` are
-    the prompts that `--levers` found worth sending beforehand.
+    `price` is that of a step. `analyze_on` makes the report for another server, such as one that has been asked for
+    its sizes. `primes` are the prompts that `--levers` found worth sending beforehand.
     """
 
     loaded: LoadedTrace
     server: Server
     report: Report
+    price: StepPrice
     analyze_on: Callable[[Server], Report]
     primes: Prompts = ()
 
@@ -199,7 +201,10 @@ def analyze_traces(
             command, ready.files, ready.model, sizes, engine, replay, input, detail, serve=words
         )
 
+        priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))
+
         def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
+            ready.price.check(server.config.groups)
             return find_unit(
                 ready.loaded.trace,
                 server.config,
@@ -211,7 +216,7 @@ def analyze_traces(
                     trace=ready.loaded.info,
                     tokenizer=ready.loaded.tokenizer,
                     size_source=server.size_source,
-                    assumed=(*server.assumed, *ready.loaded.caveats),
+                    assumed=(*server.assumed, *priced, *ready.loaded.caveats),
                 ),
                 progress,
                 LeverInputs(
@@ -222,4 +227,4 @@ def analyze_traces(
             )
 
         report = analyze_on(ready.server, progress)
-    return Analyzed(ready.loaded, ready.server, report, analyze_on, primes)
+    return Analyzed(ready.loaded, ready.server, report, ready.price, analyze_on, primes)

@@ -119,6 +119,7 @@ def validate_on_server(
         runs=choices.runs,
         as_chat=choices.as_chat,
         slo=choices.slo,
+        cost=found.price.model,
         ready_timeout_s=choices.ready_timeout_s,
         log_dir=Path(choices.log_dir) if choices.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),

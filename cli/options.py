@@ -228,11 +228,16 @@ class ReplayOptions:
         option("--outputs", None, "What answers put into the cache.", REPLAY),
     ] = "none"
     step_cost_tokens: Annotated[
-        int,
+        str,
         option(
-            "--step-cost-tokens", "N", "Price of one more prefill step, in prefilled tokens.", REPLAY, min=0
+            "--step-cost-tokens",
+            "N|REPORT.json",
+            "Price of one more prefill step, in prefilled tokens; or as a report of `validate --clock virtual` "
+            "measured it, which then times --arrivals trace too.",
+            REPLAY,
+            show_default=True,
         ),
-    ] = 128
+    ] = "128"
     capacity_curve: Annotated[
         bool,
         option(

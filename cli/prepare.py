@@ -22,12 +22,13 @@ from kvtune.cli.options import (
 )
 from kvtune.cli.output import note
 from kvtune.cli.progress import StageProgress
+from kvtune.cli.step_price import StepPrice, step_price
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the options come to. `files` and `model` are without and with what a serve command added."""
+    """What the options come to: `files` without and `model` with what a serve command added, `price` of a step."""
 
     files: list[str]
     model: ModelOptions
@@ -35,6 +36,7 @@ class Prepared:
     loaded: LoadedTrace
     server: Server
     options: AnalyzeOptions
+    price: StepPrice
 
 
 def prepare(
@@ -62,13 +64,15 @@ def prepare(
         model = replace(model, model=model.model or serve.model)
         if serve.ignored:
             note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
+    price = step_price(replay.step_cost_tokens)
     stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
     server = server_of(engine, sizes, model.model, serve) if stated else None
     options = AnalyzeOptions(
         units=units_of(replay.units),
         arrivals=replay.arrivals,
         outputs=replay.outputs,
-        step_cost_tokens=replay.step_cost_tokens,
+        step_cost_tokens=price.tokens,
+        cost=price.model,
         bin_width=detail.bin_width,
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,
@@ -91,7 +95,8 @@ def prepare(
     loaded = load_trace(files, input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
-    return Prepared(files, model, serve, loaded, server, options)
+    price.check(server.config.groups)
+    return Prepared(files, model, serve, loaded, server, options, price)
 
 
 def _usable_cores() -> int:

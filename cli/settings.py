@@ -26,6 +26,8 @@ NOT_FROM_FILES = frozenset({"serve", "force", "endpoint", "trust-request-chat-te
 downloaded trace must not decide that."""
 
 _MAX_BYTES = 2**20
+_PATHS = frozenset({"FILE", "DIR", "PATH", "REPORT.json"})
+"""Metavars of options that take a path."""
 _Value = str | bool
 
 
@@ -155,10 +157,10 @@ def _as_given(path: Path, key: str, value: object, metavar: str) -> _Value:
 def _from_folder(folder: Path, text: str, metavar: str) -> str:
     """`text` seen from the settings file's folder where the option takes a path."""
     kinds = metavar.split("|")
-    if not {"FILE", "DIR", "PATH"}.intersection(kinds) or text == "-":
+    if not _PATHS.intersection(kinds) or text == "-":
         return text
     joined = folder / text
-    may_be_a_name = any(kind not in ("FILE", "DIR", "PATH", "-") for kind in kinds)
+    may_be_a_name = any(kind not in _PATHS | {"-"} for kind in kinds)
     return text if may_be_a_name and not joined.exists() else str(joined)
 
 

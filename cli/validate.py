@@ -100,7 +100,13 @@ class ProbeChoices:
     ] = None
     slo: Annotated[
         str | None,
-        option("--slo", "ttft=S,tpot=S", "Objectives in seconds (ttft, tpot, e2e), for goodput.", PROBE),
+        option(
+            "--slo",
+            "ttft=S,tpot=S",
+            "Objectives in seconds (ttft, tpot, e2e): requests that meet all of them, and the largest load at which "
+            "95 % do.",
+            PROBE,
+        ),
     ] = None
     as_chat: Annotated[
         bool, option("--as-chat", "", "Send chats to the server, and compare its token ids.", PROBE)
@@ -344,6 +350,8 @@ def _execute(
                 arrivals=groups.replay.arrivals,
                 outputs=groups.replay.outputs,
                 seed=groups.replay.seed,
+                cost=found.price.model,
+                priced_by=found.price.source,
                 requests=probe.requests,
                 self_check=groups.self_check,
                 check=general.debug,

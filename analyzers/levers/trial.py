@@ -16,7 +16,7 @@ from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.replay import ReplayResult
-from kvtune.analyzers.replays import replay_caches
+from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.report import Lever
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.sweep import replay_input
@@ -83,7 +83,7 @@ def measure(
 ) -> Baseline:
     """Replay a trace on a server."""
     shared = find_shared_prefixes(trace, options.outputs)
-    result = replay_caches(config, replay_input(trace, shared), replica, options.arrivals)
+    result = ReplayTask(replay_input(trace, shared), replica, options.arrivals, options.cost).run(config)
     return Baseline(trace, config, options, replica, sessions, shared, result)
 
 
@@ -114,7 +114,8 @@ def try_change(
     caches = replica if replica is not None else base.replica
     config, options = config or base.config, options or base.options
     if trace is None and options is base.options:
-        result = replay_caches(config, replay_input(changed, base.shared), caches, options.arrivals)
+        task = ReplayTask(replay_input(changed, base.shared), caches, options.arrivals, options.cost)
+        result = task.run(config)
         after = Baseline(changed, config, options, caches, sessions, base.shared, result)
     else:
         after = measure(changed, config, options, replica=caches, sessions=sessions)

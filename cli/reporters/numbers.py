@@ -54,6 +54,16 @@ def seconds(value: float | None) -> str:
     return f"{round(hours / 24)} days"
 
 
+def per_second(value: float | None) -> str:
+    """A rate of requests: `3.25/s`."""
+    return ABSENT if value is None else f"{value:.3g}/s"
+
+
+def multiple(value: float | None) -> str:
+    """A multiple of a rate: `0`, `1.5×`, `64×`."""
+    return ABSENT if value is None else f"{value:.3g}×" if value else "0"
+
+
 def interval(bounds: tuple[int, int] | None) -> str:
     """An interval of token counts: `1,200 to 3,400`."""
     return ABSENT if bounds is None else f"{_minus(bounds[0])} to {_minus(bounds[1])}"

@@ -1,7 +1,9 @@
-"""Step times of a device, measured on a designed grid of batches: what `cost` is fitted on.
+"""Step times of a device, measured on a designed grid of batches and on others to try the fit on: what `cost` is
+fitted on.
 
 Batches need no scheduler: contexts are blocks with random contents, as a step's time does not depend on values.
-Knows steps and clocks; no request.
+All batches are timed in turn, in another order each round, and the fastest of a batch counts: a disturbance or a
+drift of the machine then hits all alike, and the least disturbed time is kept. Knows steps and clocks; no request.
 """
 
 from __future__ import annotations
@@ -14,26 +16,55 @@ import numpy as np
 import torch
 
 from kvtune.gpu_probe.engine.clocks import StepShape
-from kvtune.gpu_probe.engine.cost import StepCost, fit_step_cost
+from kvtune.gpu_probe.engine.cost import LEAST_BATCHES, StepCost, Timed, fit_step_cost
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.step import Segment, build_step
 
 Share = tuple[int, int]
 """Positions computed before, and tokens to compute."""
+Batch = list[Share]
+Progress = Callable[[int, int], None]
+"""Rounds done, rounds in all."""
 
 PREFILLS: tuple[int, ...] = (16, 64, 256, 1024)
-PREFILL_CONTEXTS: tuple[int, ...] = (0, 1024, 4096)
-DECODES: tuple[int, ...] = (1, 4, 16, 64)
-DECODE_CONTEXTS: tuple[int, ...] = (256, 1024, 4096)
+DECODES: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+SHORTEST_CONTEXT = 4096
+LONGEST_CONTEXT = 32768
+"""Between these the grid reaches as far as the requests do."""
+
+MOST_CONTEXT_TOKENS = 1 << 18
+"""Positions that the sequences of one batch hold together."""
+
+HELD_OUT = 24
+REPEATS = 6
+LEAST_REPEATS = 3
+BUDGET_S = 20.0
+"""Rounds beyond the least end where these seconds have passed."""
+
+BUDGET_FLOP = {"cpu": 1e12, "cuda": 1e17}
+"""What timing all batches may take; the longest are left out first."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Batches, their seconds, and the model fitted on two thirds of them."""
+    """Batches, their seconds, and the model fitted on them. `cost` holds its error on others."""
 
     shapes: tuple[StepShape, ...]
     seconds: tuple[float, ...]
     cost: StepCost
+
+
+@dataclass(frozen=True)
+class Design:
+    """Batches to fit on, and others to try the fit on."""
+
+    grid: Sequence[Batch]
+    held_out: Sequence[Batch]
+
+    @classmethod
+    def reaching(cls, longest: int) -> Design:
+        """Contexts of up to so many tokens."""
+        return cls(designed_batches(longest), held_out_batches(longest))
 
 
 class Harness:
@@ -75,15 +106,52 @@ class Harness:
         ]
 
 
-def designed_batches() -> list[list[Share]]:
-    """Prefills alone by size and context, decodes by batch and context, and both in one step."""
-    batches: list[list[Share]] = [[(context, count)] for count in PREFILLS for context in PREFILL_CONTEXTS]
-    batches += [[(context, 1)] * count for count in DECODES for context in DECODE_CONTEXTS]
-    batches += [[(1024, count)] * 3 for count in PREFILLS[:3]]
+def grid_context(longest_request: int) -> int:
+    """The longest context of a grid for requests of up to so many tokens: a power of two."""
+    return min(max(1 << (longest_request - 1).bit_length(), SHORTEST_CONTEXT), LONGEST_CONTEXT)
+
+
+def designed_batches(longest: int = SHORTEST_CONTEXT) -> list[Batch]:
+    """Prefills alone by size and context, decodes by batch and context, several prefills, and both in one step."""
+    middle = longest // 4
+    contexts = (longest // 16, middle, longest)
+    batches = [[(context, count)] for count in PREFILLS for context in (0, *contexts)]
+    batches += [[(context, 1)] * count for count in DECODES for context in contexts]
+    batches += [[(middle, count)] * sequences for sequences in (2, 4) for count in PREFILLS[:3]]
     batches += [
-        [(context, 256)] + [(1024, 1)] * count for count in DECODES for context in PREFILL_CONTEXTS[:2]
+        [(middle, prefill)] + [(middle, 1)] * decodes for prefill in PREFILLS for decodes in (1, 4, 16, 64)
     ]
+    batches += [
+        [(prefilled, 256)] + [(decoded, 1)] * 16
+        for prefilled, decoded in ((longest, longest), (0, longest), (0, longest // 16))
+    ]
+    return [batch for batch in batches if _context_tokens(batch) <= MOST_CONTEXT_TOKENS]
+
+
+def held_out_batches(longest: int = SHORTEST_CONTEXT, count: int = HELD_OUT, seed: int = 7) -> list[Batch]:
+    """Batches drawn at random inside the grid, sizes and contexts uniform in their logarithm: a third prefills of one
+    to three sequences, a third decodes, a third both."""
+    rng = np.random.default_rng(seed)
+
+    def draw(low: int, high: int) -> int:
+        return round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+
+    batches: list[Batch] = []
+    while len(batches) < count:
+        kind = len(batches) % 3
+        batch: Batch = []
+        if kind != 1:
+            sequences = int(rng.integers(1, 4))
+            batch += [(draw(1, longest + 1) - 1, draw(16, 1024 // sequences)) for _ in range(sequences)]
+        if kind != 0:
+            batch += [(draw(longest // 16, longest), 1) for _ in range(draw(1, 64))]
+        if _context_tokens(batch) <= MOST_CONTEXT_TOKENS:
+            batches.append(batch)
     return batches
+
+
+def _context_tokens(batch: Batch) -> int:
+    return sum(start + count for start, count in batch)
 
 
 def shape_of(shares: Sequence[Share]) -> StepShape:
@@ -101,35 +169,96 @@ def shape_of(shares: Sequence[Share]) -> StepShape:
 
 def calibrate(
     probe: Probe,
-    batches: Sequence[Sequence[Share]] | None = None,
+    design: Design | None = None,
     *,
-    repeats: int = 3,
+    repeats: int = REPEATS,
     clock: Callable[[], float] = time.perf_counter,
+    progress: Progress | None = None,
 ) -> Calibration:
-    """Runs every batch that fits in memory `repeats` times after one to warm up, takes the fastest, and fits.
+    """Times a design's batches, and fits.
 
     Raises:
         ValueError: too few batches fit.
     """
-    batches = designed_batches() if batches is None else batches
-    sizes = [group.group.block_size for group in probe.layers]
-    needed = [
-        sum(-(-(start + count) // size) for start, count in batch for size in sizes) for batch in batches
-    ]
-    largest = min(max(needed) + 1, probe.largest_pool())
-    harness = Harness(probe, largest)
-    batches = [batch for batch, blocks in zip(batches, needed, strict=True) if blocks < largest]
-    shapes, seconds = [], []
-    for batch in batches:
-        harness.release()
-        segments = harness.batch(batch)
-        times = []
-        for _ in range(repeats + 1):
+    design = design or Design.reaching(SHORTEST_CONTEXT)
+    ((fitted, held),) = time_models([(probe, ())], design, repeats=repeats, clock=clock, progress=progress)
+    cost = fit_step_cost(fitted.shapes, fitted.seconds, held.shapes, held.seconds)
+    return Calibration(tuple(fitted.shapes), tuple(fitted.seconds), cost)
+
+
+def time_models(
+    models: Sequence[tuple[Probe, tuple[int, ...]]],
+    design: Design,
+    *,
+    repeats: int = REPEATS,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Progress | None = None,
+) -> list[tuple[Timed, Timed]]:
+    """The grid's and the held-out batches' times on each model, in rounds over all of them: one to warm up, then
+    `repeats`, or fewer where time is up. `models`: with how many layers they have of each kind.
+
+    Raises:
+        ValueError: too few batches fit in memory and time.
+    """
+    rng = np.random.default_rng(0)
+    try:
+        timings = [_Timing(probe, layers, design, repeats) for probe, layers in models]
+        began = time.monotonic()
+        for number in range(repeats + 1):
+            for timing in timings:
+                timing.run(rng, clock, counts=number > 0)
+            if progress is not None:
+                progress(number + 1, repeats + 1)
+            if number >= LEAST_REPEATS and time.monotonic() - began > BUDGET_S * len(timings):
+                break
+    except torch.OutOfMemoryError as error:
+        raise ValueError("memory ran out while steps were timed") from error
+    return [timing.result() for timing in timings]
+
+
+class _Timing:
+    """One model's batches, those that it can hold and afford, and the fastest time of each."""
+
+    def __init__(self, probe: Probe, layers: tuple[int, ...], design: Design, repeats: int) -> None:
+        batches = [*design.grid, *design.held_out]
+        sizes = [group.group.block_size for group in probe.layers]
+        blocks = [
+            sum(-(-(start + count) // size) for start, count in batch for size in sizes) for batch in batches
+        ]
+        largest = probe.largest_pool()
+        per_token = 2.0 * probe.spec.active_parameters() * (repeats + 1)
+        tokens = np.array([sum(count for _, count in batch) for batch in batches])
+        order = np.argsort(tokens, kind="stable")
+        affordable = np.zeros(len(batches), dtype=bool)
+        affordable[order] = np.cumsum(tokens[order]) * per_token <= BUDGET_FLOP[probe.device.type]
+        kept = [index for index, needed in enumerate(blocks) if needed < largest and affordable[index]]
+        self._num_fitted = sum(index < len(design.grid) for index in kept)
+        if self._num_fitted < LEAST_BATCHES or self._num_fitted == len(kept):
+            raise ValueError("steps of this model are too long, or too large, for this device")
+        self._layers = layers
+        self._batches = [batches[index] for index in kept]
+        self._harness = Harness(probe, max(blocks[index] for index in kept) + 1)
+        self._prepared = []
+        for batch in self._batches:
+            self._harness.release()
+            self._prepared.append(self._harness.batch(batch))
+        self._fastest = [float("inf")] * len(kept)
+
+    def run(self, rng: np.random.Generator, clock: Callable[[], float], *, counts: bool) -> None:
+        """All batches once, in an order of their own."""
+        for index in rng.permutation(len(self._prepared)).tolist():
             start = clock()
-            harness.run(segments)
-            if probe.device.type == "cuda":
+            self._harness.run(self._prepared[index])
+            if self._harness.probe.device.type == "cuda":
                 torch.cuda.synchronize()
-            times.append(clock() - start)
-        shapes.append(shape_of(batch))
-        seconds.append(min(times[1:]))
-    return Calibration(tuple(shapes), tuple(seconds), fit_step_cost(shapes, seconds))
+            taken = clock() - start
+            if counts:
+                self._fastest[index] = min(self._fastest[index], taken)
+
+    def result(self) -> tuple[Timed, Timed]:
+        """Those to fit on, and those that were held out."""
+        shapes, end = [shape_of(batch) for batch in self._batches], self._num_fitted
+        return (
+            Timed(self._layers, shapes[:end], self._fastest[:end]),
+            Timed(self._layers, shapes[end:], self._fastest[end:]),
+        )

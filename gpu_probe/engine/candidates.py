@@ -6,7 +6,7 @@ Knows predictions, records and statistics; runs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +17,7 @@ from kvtune.gpu_probe.engine.agreement import Predicted
 from kvtune.gpu_probe.engine.measure import summarize, ttft
 from kvtune.gpu_probe.engine.paired import MINIMUM_EFFECT, PairedEffect, holm, paired_effect
 from kvtune.gpu_probe.engine.runner import RunRecord
+from kvtune.gpu_probe.rate_search import RateSearch
 
 
 @dataclass
@@ -44,9 +45,12 @@ def rows(
     slo: Mapping[str, float],
     *,
     deterministic: bool,
-    largest_rate: Callable[[Candidate], float | None],
+    searches: Sequence[RateSearch] = (),
 ) -> list[ValidatedCandidate]:
-    """The report's rows; changes of TTFT are against the first candidate, the unit in force."""
+    """The report's rows; changes of TTFT are against the first candidate, the unit in force.
+
+    `searches[i]`: of candidate i's largest rate; none where none was looked for.
+    """
     base = candidates[0]
     effects: list[PairedEffect | None] = [None]
     for candidate in candidates[1:]:
@@ -55,12 +59,14 @@ def rows(
     known = [effect for effect in effects if effect is not None]
     beyond_chance = iter(holm([effect.p_value for effect in known]))
     out = []
-    for candidate, effect in zip(candidates, effects, strict=True):
+    for place, (candidate, effect) in enumerate(zip(candidates, effects, strict=True)):
         predicted = None if candidate.predicted is None else int(candidate.predicted.hit_tokens.sum())
         row = summarize(
             candidate.unit, candidate.records, slo, predicted=predicted, deterministic=deterministic
         )
-        row = msgspec.structs.replace(row, largest_rate=largest_rate(candidate))
+        if searches and searches[place].runs:
+            found = searches[place]
+            row = msgspec.structs.replace(row, largest_rate=found.met, missed_rate=found.missed)
         if effect is not None:
             differs = next(beyond_chance) and abs(effect.change) >= MINIMUM_EFFECT
             measured = effect.pairs >= 2 and math.isfinite(effect.low)

@@ -64,10 +64,10 @@ class ModelClock:
 
     def __init__(self, seconds: Callable[[StepShape], float]) -> None:
         self.now = 0.0
-        self._seconds = seconds
+        self.seconds = seconds
 
     def step(self, shape: StepShape, measured_s: float) -> float:  # noqa: ARG002
-        return self._seconds(shape)
+        return self.seconds(shape)
 
     def spend(self, measured_s: float) -> None:
         """Not modelled: a machine's speed must not show."""

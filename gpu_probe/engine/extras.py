@@ -1,4 +1,4 @@
-"""Runs beside the candidates' own: without cache, in a small pool, and rehearsals at other arrival rates.
+"""Runs beside the candidates' own: without cache, in a small pool, and crowded.
 
 Knows probes and records; gives sentences and figures.
 """
@@ -12,14 +12,10 @@ from kvtune.analyzers.replay import replay
 from kvtune.gpu_probe.engine.agreement import departures, other_tokens
 from kvtune.gpu_probe.engine.candidates import Candidate
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
-from kvtune.gpu_probe.engine.measure import QUALIFYING_SHARE, largest_rate, qualifying
-from kvtune.gpu_probe.engine.probe import Probe
+from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.gpu_probe.engine.probe import AT_ONCE, Probe
 from kvtune.gpu_probe.engine.workload import Workload
 from kvtune.gpu_probe.validate import ProbeOptions
-
-AT_ONCE = 1e9
-"""A rate at which all requests have arrived when the first one starts."""
 
 Findings = tuple[list[str], list[str]]
 """Differences and notes."""
@@ -100,22 +96,3 @@ class Extras:
         found += other_tokens(("no cache", want), (name, record), ids)
         tokens = sum(map(len, record.greedy))
         return found, [f"{name}: {int(record.preemptions.sum())} preemptions, {tokens:,} tokens decoded"]
-
-
-def rate_that_meets(
-    probe: Probe, candidate: Candidate, workload: Workload, options: ProbeOptions, cost: StepCost
-) -> float | None:
-    """The largest multiple of the trace's arrival rate that meets the objectives, by rehearsal under step costs.
-
-    None without objectives or arrivals, and where the fitted costs are too far off to be used.
-    """
-    if not options.slo or workload.inputs.arrival is None:
-        return None
-    if options.clock != "model" and not cost.extrapolates:
-        return None
-
-    def met(rate: float) -> bool:
-        record = probe.rehearse(candidate.config, workload, arrivals="trace", rate=rate, cost=cost)
-        return qualifying(record, options.slo) >= QUALIFYING_SHARE * len(workload)
-
-    return largest_rate(met)

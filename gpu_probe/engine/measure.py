@@ -1,4 +1,4 @@
-"""What runs say of a candidate: latencies, hashing, goodput, and the load that still meets the objectives.
+"""What runs say of a candidate: latencies, hashing, goodput.
 
 Knows records of runs; not how they came about. TPOT of a request is (last - first token) / (tokens - 1): a
 preempted decode's stall belongs to it, a preempted prefill's to TTFT.
@@ -16,11 +16,6 @@ from kvtune.gpu_probe.engine.runner import RunRecord
 from kvtune.gpu_probe.live.latency import percentiles
 
 Float64 = npt.NDArray[np.float64]
-
-QUALIFYING_SHARE = 0.95
-"""A load is met when this share of all requests meets every objective."""
-
-LARGEST_RATE = 64.0
 
 
 def ttft(record: RunRecord) -> Float64:
@@ -90,19 +85,3 @@ def summarize(
         predicted_tokens=predicted,
         hash_share=None if deterministic or step_s <= 0 else hash_s / (step_s + hash_s),
     )
-
-
-def largest_rate(met: Callable[[float], bool], steps: int = 7) -> float:
-    """The largest multiple of the trace's arrival rate that is met, by doubling and bisection; 0 if none from 1/64 on.
-
-    Met loads are taken to be below missed ones, which holds but for a few requests around the limit.
-    """
-    low, high = 0.0, 1.0 / LARGEST_RATE
-    while high <= LARGEST_RATE and met(high):
-        low, high = high, 2 * high
-    if low == 0.0 or high > LARGEST_RATE:
-        return low
-    for _ in range(steps):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if met(middle) else (low, middle)
-    return low

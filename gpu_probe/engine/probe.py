@@ -6,15 +6,15 @@ trace format and no report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
+from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, StepShape
+from kvtune.gpu_probe.engine.cost import NOMINAL
 from kvtune.gpu_probe.engine.executor import Executor
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model import Decoder
@@ -25,6 +25,9 @@ from kvtune.gpu_probe.engine.runner import Arrivals, Progress, Run, RunRecord
 from kvtune.gpu_probe.engine.spec import ModelSpec
 from kvtune.gpu_probe.engine.workload import Workload
 from kvtune.tokenization.errors import UnusableInputError
+
+AT_ONCE = 1e9
+"""A rate at which all requests have arrived when the first one starts."""
 
 POOL_SHARE_OF_FREE = 0.8
 """Of the memory that is free, what a pool may take; the rest is for activations."""
@@ -62,6 +65,7 @@ class Probe:
         """
         refuse_what_is_lacking(config)
         self.spec = spec
+        self.config = config
         self.precision = precision or Precision()
         self.device = next(iter(weights.values())).device
         self.layers = assign_layers(spec, config.expanded())
@@ -86,11 +90,11 @@ class Probe:
         Raises:
             UnusableInputError: the pool does not fit, or memory ran out on the way.
         """
-        num_blocks = (
-            config.num_blocks or self.rehearse(config, workload, arrivals=arrivals, rate=rate).num_blocks_used
-        )
+        num_blocks = config.num_blocks or self._blocks_needed(config, workload, clock, arrivals, rate)
+        if arrivals == "trace":
+            # Overlap by measured time may ask for a block more than was rehearsed: then one is evicted.
+            config = replace(config, num_blocks=num_blocks)
         pools = self.allocate(num_blocks)
-
         executor = Executor(self.model, pools, workload.ids_of, self.grid)
         try:
             run = Run(
@@ -118,11 +122,25 @@ class Probe:
         *,
         arrivals: Arrivals = "sequential",
         rate: float = 1.0,
-        cost: StepCost = NOMINAL,
+        seconds: Callable[[StepShape], float] = NOMINAL.seconds,
     ) -> RunRecord:
         """The bookkeeping alone, under a clock by step costs."""
-        clock = ModelClock(cost.seconds)
+        clock = ModelClock(seconds)
         return Run(config, workload, clock, None, arrivals=arrivals, rate=rate, hashing=False).run()
+
+    def _blocks_needed(
+        self, config: EngineConfig, workload: Workload, clock: Clock, arrivals: Arrivals, rate: float
+    ) -> int:
+        """How many blocks a run in an unlimited pool takes: what a rehearsal took, where times are measured the more
+        crowded one of two."""
+        if arrivals == "sequential" or isinstance(clock, ModelClock):
+            seconds = clock.seconds if isinstance(clock, ModelClock) else NOMINAL.seconds
+            rehearsed = self.rehearse(config, workload, arrivals=arrivals, rate=rate, seconds=seconds)
+            return rehearsed.num_blocks_used
+        return max(
+            self.rehearse(config, workload, arrivals=arrivals, rate=each).num_blocks_used
+            for each in (rate, AT_ONCE)
+        )
 
     def largest_pool(self) -> int:
         """Blocks that fit in the memory that is free now, room for activations left."""

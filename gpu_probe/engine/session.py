@@ -8,7 +8,6 @@ Knows the order of things and where each is done.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,19 +19,16 @@ from kvtune.analyzers.replay import replay
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.validation import Validation
 from kvtune.gpu_probe.engine.agreement import Predicted, departures, other_tokens
-from kvtune.gpu_probe.engine.calibrate import calibrate
 from kvtune.gpu_probe.engine.candidates import Candidate, rows
-from kvtune.gpu_probe.engine.checkpoint import load_weights
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, WallClock
-from kvtune.gpu_probe.engine.cost import NOMINAL, StepCost
+from kvtune.gpu_probe.engine.cost import StepCost
 from kvtune.gpu_probe.engine.devices import device_label
-from kvtune.gpu_probe.engine.extras import Extras, rate_that_meets
-from kvtune.gpu_probe.engine.grid import ExactGrid
-from kvtune.gpu_probe.engine.model_config import model_spec
-from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Precision, Probe, with_unit
+from kvtune.gpu_probe.engine.extras import Extras
+from kvtune.gpu_probe.engine.loading import build, build_parts, choose
+from kvtune.gpu_probe.engine.pricing import Pricing
+from kvtune.gpu_probe.engine.probe import OutOfMemoryError, Probe, with_unit
+from kvtune.gpu_probe.engine.rates import RateFinder, Rates
 from kvtune.gpu_probe.engine.spec import Moe
-from kvtune.gpu_probe.engine.stand_in import Chosen, choose_model
-from kvtune.gpu_probe.engine.weights import synthetic_weights
 from kvtune.gpu_probe.engine.workload import Workload, make_workload
 from kvtune.gpu_probe.live.verdict import palindromic
 from kvtune.gpu_probe.validate import ProbeOptions, ProbeResult, Progress
@@ -77,8 +73,9 @@ class Session:
     ) -> None:
         self.options = options
         self.num_in_trace = len(trace)
-        self.chosen = _choose(options)
-        self.probe = _build(self.chosen, config, options, device)
+        self.longest_request = int(trace.prompt_tokens.max(initial=1))
+        self.chosen = choose(options)
+        self.probe = build(self.chosen, config, options, device)
         self.workload = self._workload(trace, options.outputs, options.requests)
         self._few = self.workload
         if options.self_check:
@@ -94,7 +91,9 @@ class Session:
         if options.requests is None:
             self.workload = self.workload.first(_affordable(self.probe, self.workload, configs, options))
         self.candidates = [self._predict(each) for each in configs]
-        self.cost = NOMINAL
+        self.nominal = StepCost.of(options.cost)
+        self.pricing: Pricing | None = None
+        self.rates = Rates([])
 
     def run(self, progress: Progress) -> ProbeResult:
         """Runs everything; an interruption keeps what is finished.
@@ -119,20 +118,25 @@ class Session:
     def _run_beside(
         self, finished: list[Candidate], differences: list[str], notes: list[str], progress: Progress
     ) -> None:
-        """Step costs and extra runs; what they find is added as they go."""
-        if self.options.clock != "model":
-            progress("step costs", 0, 1)
-            try:
-                self.cost = calibrate(self.probe).cost
-                notes.append(_said_of(self.cost))
-            except ValueError as error:
-                notes.append(f"no step-cost model was fitted: {error}")
+        """Step costs, extra runs and the largest rates; what they find is added as they go."""
+        options, chosen = self.options, self.chosen
+        if options.clock != "model":
+            self.pricing = Pricing(self.probe, chosen, finished, self.longest_request)
+            notes += self.pricing.fit(
+                lambda specs: build_parts(specs, self.probe.config, options, self.probe.device),
+                progress,
+            )
         extras = Extras(self.probe, self.workload, self._few, finished, self.options, self._clock)
         for name, extra in extras.runs():
             progress(name, 0, 1)
             found, said = extra()
             differences += found
             notes += said
+        cost = self.nominal if options.clock == "model" else self.pricing.cost if self.pricing else None
+        finder = RateFinder(self.probe, finished, self.workload, options, cost)
+        self.rates = finder.rates
+        finder.find(progress)
+        notes += self.rates.said
 
     def _validation(self, finished: list[Candidate], differences: list[str], notes: list[str]) -> Validation:
         options = self.options
@@ -148,9 +152,7 @@ class Session:
                     finished,
                     options.slo,
                     deterministic=options.clock == "model",
-                    largest_rate=lambda each: rate_that_meets(
-                        self.probe, each, self.workload, options, self.cost
-                    ),
+                    searches=self.rates.searches,
                 )
             ),
             agrees=not differences,
@@ -158,6 +160,8 @@ class Session:
             requests=len(self.workload),
             trace_requests=self.num_in_trace,
             notes=tuple(notes),
+            step_cost=self.pricing.reported() if self.pricing else None,
+            rate_search=self.rates.how,
         )
 
     def _workload(self, trace: TokenTrace, outputs: Outputs, limit: int | None) -> Workload:
@@ -174,7 +178,10 @@ class Session:
         """What the bookkeeping says of the same requests; nothing where hits depend on measured time."""
         timed = self.options.arrivals == "trace" and self.options.clock != "model"
         result = replay(
-            config, self.workload.inputs, arrivals="sequential" if timed else self.options.arrivals
+            config,
+            self.workload.inputs,
+            arrivals="sequential" if timed else self.options.arrivals,
+            cost=self.options.cost,
         )
         predicted: Predicted | None = None if timed else result
         return Candidate(config, result.sizes.cache_hit_alignment, predicted)
@@ -186,7 +193,7 @@ class Session:
 
     def _clock(self) -> Clock:
         if self.options.clock == "model":
-            return ModelClock(NOMINAL.seconds)
+            return ModelClock(self.nominal.seconds)
         if self.options.clock == "virtual":
             return VirtualClock()
         arrival = self.workload.inputs.arrival
@@ -239,9 +246,10 @@ class Session:
         if len(self.workload) < self.num_in_trace:
             yield f"the first {len(self.workload):,} of {self.num_in_trace:,} requests: --requests runs more"
         if options.clock == "model":
-            step = NOMINAL.step_cost_tokens or 0.0
+            step = self.nominal.step_cost_tokens or 0.0
+            machine = f"the machine of {options.priced_by}" if options.priced_by else "a nominal machine"
             yield (
-                f"times are those of a nominal machine whose step costs {1000 * NOMINAL.coefficients[0]:g} ms, what "
+                f"times are those of {machine} whose step costs {1000 * self.nominal.coefficients[0]:.3g} ms, what "
                 f"{step:.0f} prefilled tokens cost, not this machine's"
             )
         if chosen.folds_ids:
@@ -255,43 +263,6 @@ class Session:
             and "synthetic" in chosen.rung
         ):
             yield "routing of experts is synthetic: nearly uniform"
-
-
-def _said_of(cost: StepCost) -> str:
-    errors = f"held-out error {cost.mean_error:.0%} in the mean, {cost.p90_error:.0%} at the 90th percentile"
-    if not cost.extrapolates:
-        return f"the step-cost model fitted here is not used ({errors})"
-    return (
-        f"a step costs what {cost.step_cost_tokens or 0:.0f} prefilled tokens cost on this device ({errors})"
-    )
-
-
-def _choose(options: ProbeOptions) -> Chosen:
-    if options.model is None:
-        return choose_model(None, device=options.device, layers=options.layers, has_weights=False)
-    path = options.model / "config.json"
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnusableInputError("cannot be read as a model's config", where=str(path)) from error
-    if not isinstance(document, dict):
-        raise UnusableInputError("is no JSON object", where=str(path))
-    weights = any(options.model.glob("*.safetensors"))
-    return choose_model(
-        model_spec(document, str(path)), device=options.device, layers=options.layers, has_weights=weights
-    )
-
-
-def _build(chosen: Chosen, config: EngineConfig, options: ProbeOptions, device: torch.device) -> Probe:
-    # Half types prove nothing about equality: 0 to 4 of 24 requests part at near ties.
-    precision = Precision(torch.bfloat16 if device.type == "cuda" and not options.exact else torch.float32)
-    if chosen.rung.startswith("L2"):
-        assert options.model is not None
-        weights = load_weights(options.model, chosen.spec, precision.dtype, precision.state_dtype, device)
-    else:
-        weights = synthetic_weights(chosen.spec, options.seed, precision.dtype, precision.state_dtype, device)
-    grid = ExactGrid() if options.exact else None
-    return Probe(chosen.spec, config, weights, precision=precision, grid=grid)
 
 
 def _affordable(

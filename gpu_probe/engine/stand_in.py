@@ -11,6 +11,7 @@ no tensor.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from kvtune.gpu_probe.engine.spec import (
     Attention,
@@ -50,12 +51,21 @@ BUNDLED = _bundled()
 class Chosen:
     """A model to run and the rung that its figures are on.
 
-    `folds_ids`: its vocabulary is not the trace's, so ids are taken modulo its size.
+    `folds_ids`: its vocabulary is not the trace's, so ids are taken modulo its size. `whole`: the user's model; None
+    where another one is run in its place.
     """
 
     spec: ModelSpec
     rung: str
     folds_ids: bool = False
+    whole: ModelSpec | None = None
+
+    @property
+    def covers(self) -> Literal["model", "layers", "stand_in"]:
+        """What of the user's model is run."""
+        if self.whole is None:
+            return "stand_in"
+        return "model" if self.spec.num_layers == self.whole.num_layers else "layers"
 
 
 def choose_model(spec: ModelSpec | None, *, device: str, layers: int | None, has_weights: bool) -> Chosen:
@@ -70,17 +80,21 @@ def choose_model(spec: ModelSpec | None, *, device: str, layers: int | None, has
     if layers is not None:
         kept = keep_layers(spec, layers)
         return Chosen(
-            kept, f"L1 full width, {kept.num_layers} of {spec.num_layers} layers, synthetic weights"
+            kept,
+            f"L1 full width, {kept.num_layers} of {spec.num_layers} layers, synthetic weights",
+            whole=spec,
         )
     if has_weights:
-        return Chosen(spec, "L2 real weights")
+        return Chosen(spec, "L2 real weights", whole=spec)
     if device == "cuda":
         kept = keep_layers(spec, 2)
         return Chosen(
-            kept, f"L1 full width, {kept.num_layers} of {spec.num_layers} layers, synthetic weights"
+            kept,
+            f"L1 full width, {kept.num_layers} of {spec.num_layers} layers, synthetic weights",
+            whole=spec,
         )
     if spec.hidden_size <= SMALL_ENOUGH:
-        return Chosen(spec, "L0 tiny model, synthetic weights")
+        return Chosen(spec, "L0 tiny model, synthetic weights", whole=spec)
     small = shrink(spec)
     return Chosen(
         small, f"L0 tiny model, {small.num_layers} layers in place of {spec.num_layers}", folds_ids=True

@@ -49,6 +49,7 @@ def _row(runs: Sequence[Measured], slo: Mapping[str, float]) -> ValidatedCandida
         latency for run in runs for answer in run.run.answers if answer and (latency := latency_of(answer))
     ]
     matched = int(first.hits.sum())
+    search = next((run.search[0] for run in runs if run.search is not None and run.search[0].runs), None)
     return ValidatedCandidate(
         unit=effective_unit(first.config),
         matched_tokens=matched,
@@ -60,6 +61,8 @@ def _row(runs: Sequence[Measured], slo: Mapping[str, float]) -> ValidatedCandida
         preemptions=first.counters.preemptions,
         goodput_rps=goodput(latencies, slo, sum(run.run.wall_s for run in runs)),
         predicted_tokens=int(first.prediction.hits.sum()),
+        largest_rate=None if search is None else search.met,
+        missed_rate=None if search is None else search.missed,
     )
 
 

@@ -48,14 +48,12 @@ def percentiles(values: Iterable[float | None]) -> Percentiles | None:
 
 
 def goodput(latencies: Iterable[RequestLatency], slo: Mapping[str, float], wall_s: float) -> float | None:
-    """Requests per second that met every SLO (`ttft`, `tpot`, `e2e`); None without SLOs or time.
-
-    A figure that a request is too short to have is met.
-    """
+    """Requests per second that met every SLO (`ttft`, `tpot`, `e2e`); None without SLOs or time."""
     if not slo or wall_s <= 0:
         return None
-    good = sum(
-        all((value := getattr(latency, name)) is None or value <= limit for name, limit in slo.items())
-        for latency in latencies
-    )
-    return good / wall_s
+    return sum(meets(latency, slo) for latency in latencies) / wall_s
+
+
+def meets(latency: RequestLatency, slo: Mapping[str, float]) -> bool:
+    """Whether a request meets every objective; a figure that it is too short to have is met."""
+    return all((value := getattr(latency, name)) is None or value <= limit for name, limit in slo.items())

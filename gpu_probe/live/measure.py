@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from kvtune.gpu_probe.live.isolation import check_quiet, set_apart
 from kvtune.gpu_probe.live.load import Run, send_by_time, send_in_turn
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.prediction import Prediction, Predictor, without
+from kvtune.gpu_probe.live.rates import find_largest_rate
 from kvtune.gpu_probe.live.requests import Bodies, ChatBodies, Sampling, TokenBodies
 from kvtune.gpu_probe.live.verdict import Comparison, compare, effective_unit, unit_name
+from kvtune.gpu_probe.rate_search import RateSearch
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.trace import Int64, TokenTrace, UInt32
 
@@ -41,6 +43,8 @@ class Measured:
         counters: the difference over the run.
         problems: identities that do not hold and the like, each a sentence.
         tokens: the first token on which server and trace differ (`as_chat`).
+        search: of the largest rate that meets the objectives, and whether it came to its end; None where it was not
+            looked for in this run.
     """
 
     trace: TokenTrace
@@ -53,6 +57,7 @@ class Measured:
     comparison: Comparison
     problems: tuple[str, ...]
     tokens: TokenDifference | None = None
+    search: tuple[RateSearch, bool] | None = None
 
     @property
     def config(self) -> EngineConfig:
@@ -87,11 +92,14 @@ class Measurement:
         self._predictor(subject.trace, ())  # refuses what the trace does not hold before anything is started
         self._output_tokens = self._wanted_outputs()
 
-    async def measure(self, client: LiveClient, facts: ServerFacts, *, fresh: bool) -> Measured:
+    async def measure(
+        self, client: LiveClient, facts: ServerFacts, *, fresh: bool, rates: bool = False
+    ) -> Measured:
         """Run all requests once.
 
         Args:
             fresh: the server has just started, so that its cache is empty by construction.
+            rates: look for the largest rate that meets the objectives as well, if there are any.
 
         Raises:
             MissingDependencyError: the server fails, its cache cannot be emptied, or others are using it.
@@ -104,7 +112,19 @@ class Measurement:
         run = await self._send(client, facts, salt)
         counters = await _settled(client, facts, before, run.expected())
         theirs = await self._server_tokens(client, facts.model, run) if self._options.as_chat else None
-        return self._judge(facts, probe, run, counters, theirs)
+        measured = self._judge(facts, probe, run, counters, theirs)
+        arrival = self._subject.trace.arrival
+        timed = self._options.arrivals == "trace" and arrival[-1] > arrival[0]
+        if not (rates and self._options.slo and timed):
+            return measured
+        muted = replace(self._listener, note=_unheard)
+
+        async def send(rate: float) -> Run:
+            apart = await set_apart(client, canary, probe, muted)
+            return await self._send(client, facts, apart, rate)
+
+        search = await find_largest_rate(run, send, self._options.slo, self._listener.note)
+        return replace(measured, search=search)
 
     def _judge(
         self,
@@ -141,15 +161,15 @@ class Measurement:
             tokens,
         )
 
-    async def _send(self, client: LiveClient, facts: ServerFacts, salt: str | None) -> Run:
+    async def _send(self, client: LiveClient, facts: ServerFacts, salt: str | None, rate: float = 1.0) -> Run:
         bodies = self._bodies(Sampling(facts.model, salt))
-        name = unit_name(facts.config.match_unit)
+        name = unit_name(facts.config.match_unit) + (f" at {rate:.3g} times the rate" if rate != 1 else "")
 
         def progress(done: int, total: int) -> None:
             self._listener.progress(name, done, total)
 
         if self._options.arrivals == "trace":
-            return await send_by_time(client, bodies, self._subject.trace.arrival, progress)
+            return await send_by_time(client, bodies, self._subject.trace.arrival / rate, progress)
         return await send_in_turn(client, bodies, progress)
 
     def _bodies(self, sampling: Sampling) -> Bodies:
@@ -180,7 +200,12 @@ class Measurement:
     def _predictor(self, trace: TokenTrace, key: tuple[int, ...] | None) -> Predictor:
         found = self._predictors.get(key) if key is not None else None
         if found is None:
-            found = Predictor(trace, outputs=self._options.outputs, arrivals=self._options.arrivals)
+            found = Predictor(
+                trace,
+                outputs=self._options.outputs,
+                arrivals=self._options.arrivals,
+                cost=self._options.cost,
+            )
             if key is not None:
                 self._predictors[key] = found
         return found
@@ -190,6 +215,10 @@ class Measurement:
         if self._options.outputs == "length" and trace.output_tokens is not None:
             return np.maximum(trace.output_tokens, 1)
         return np.ones(len(trace), dtype=np.int64)
+
+
+def _unheard(text: str) -> None:
+    """Every trial sets the cache apart in the same words as the run before."""
 
 
 def _problems(facts: ServerFacts, probe: Probe, run: Run, counters: Counters) -> list[str]:

@@ -14,6 +14,7 @@ from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.replay import ReplayResult, replay
 from kvtune.analyzers.shared import Outputs, SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.analyzers.sweep import replay_input
 from kvtune.tokenization.trace import Int64, TokenTrace
 
@@ -31,16 +32,22 @@ class Predictor:
     """Predicts one trace under any number of settings; the prefix tree is built once."""
 
     def __init__(
-        self, trace: TokenTrace, *, outputs: Outputs = "none", arrivals: Arrivals = "sequential"
+        self,
+        trace: TokenTrace,
+        *,
+        outputs: Outputs = "none",
+        arrivals: Arrivals = "sequential",
+        cost: StepCostModel = ASSUMED,
     ) -> None:
         self.trace = trace
         self._shared: SharedPrefixes = find_shared_prefixes(trace, outputs)
         self._inputs = replay_input(trace, self._shared)
         self._arrivals: Arrivals = arrivals
+        self._cost = cost
 
     def predict(self, config: EngineConfig) -> Prediction:
         """Raises: EngineRefusal, for settings with which no engine starts."""
-        result = replay(modelled(config), self._inputs, arrivals=self._arrivals)
+        result = replay(modelled(config), self._inputs, arrivals=self._arrivals, cost=self._cost)
         return Prediction(result.hit_tokens, self._shared.shared, result)
 
 

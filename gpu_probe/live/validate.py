@@ -24,6 +24,7 @@ from kvtune.gpu_probe.live.command import ServeLine
 from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
+from kvtune.gpu_probe.live.rates import how_found
 from kvtune.gpu_probe.live.server import started
 from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence, unit_name
 from kvtune.tokenization.errors import MissingDependencyError
@@ -77,7 +78,8 @@ def validate_by_serving(
                 if not runs:
                     candidates = distinct_units(facts.config, [line.unit, *choose(facts.config)])
                     order[:] = palindromic(candidates, options.runs)
-                runs.append(await measurement.measure(client, facts, fresh=True))
+                last = unit not in order[len(runs) + 1 :]
+                runs.append(await measurement.measure(client, facts, fresh=True, rates=last))
 
     interrupted = _run_until_interrupted(run_all, runs)
     return _result(
@@ -107,7 +109,8 @@ def validate_endpoint(
             _tell_warnings(facts.warnings, listener)
             choose(facts.config)
             while len(runs) < options.runs:
-                runs.append(await measurement.measure(client, facts, fresh=False))
+                last = len(runs) + 1 == options.runs
+                runs.append(await measurement.measure(client, facts, fresh=False, rates=last))
 
     interrupted = _run_until_interrupted(run_all, runs)
     return _result(
@@ -182,6 +185,10 @@ def _result(
         differences += dict.fromkeys(found)
     agrees = all(run.agrees for run in runs)
     version = runs[0].facts.version
+    notes = list(dict.fromkeys(text for run in runs for text in run.facts.warnings))
+    if options.slo and options.arrivals != "trace":
+        notes.append("the largest load that meets the objectives is only looked for with --arrivals trace")
+    searches = [run.search for run in runs if run.search is not None]
     validation = Validation(
         rung=RUNG,
         device=f"vLLM {version}, {device}",
@@ -194,7 +201,8 @@ def _result(
         differences=tuple(differences),
         requests=runs[0].comparison.requests,
         trace_requests=trace_requests,
-        notes=tuple(dict.fromkeys(text for run in runs for text in run.facts.warnings)),
+        notes=tuple(notes),
+        rate_search=how_found(complete=all(complete for _, complete in searches)) if searches else None,
     )
     return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs, interrupted)
 

@@ -20,7 +20,7 @@ def test_only_what_decides_the_numbers_is_named() -> None:
         ["my trace.jsonl"],
         ModelOptions(model="tiny"),
         EngineOptions(match_unit="96", no_prefix_caching=True),
-        ReplayOptions(step_cost_tokens=64),
+        ReplayOptions(step_cost_tokens="64"),
         InputOptions(workers=2, strict=True),
     )
     assert shlex.split(line) == [

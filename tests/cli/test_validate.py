@@ -118,8 +118,10 @@ def test_the_model_clock_gives_the_same_bytes_but_for_what_is_measured(tmp_path,
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     documents = []
     for name in ("a.json", "b.json"):
-        assert validate(TRACE, "--json", str(tmp_path / name)) == 0
+        objectives = ("--slo", "ttft=1,e2e=2")
+        assert validate(TRACE, *objectives, "--json", str(tmp_path / name)) == 0
         document = json.loads((tmp_path / name).read_bytes())
+        assert all(row["largest_rate"] >= 1 for row in document["validation"]["candidates"])
         del document["measured"]
         documents.append(json.dumps(document))
     capsys.readouterr()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup
+from kvtune.analyzers.step_cost import StepCostModel
 from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 from kvtune.tokenization.errors import MissingDependencyError, NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.trace import TokenTrace
@@ -99,7 +100,156 @@ def test_two_runs_of_the_model_clock_give_the_same_bytes(model):
     assert b'"largest_rate":null' not in one
 
 
-def test_measured_clocks_pair_their_runs(model):
+def unhurried():
+    """Requests 50 ms apart, for steps of about 5 ms."""
+    return trace_of(arrival=np.arange(10) * 0.05)
+
+
+def test_the_largest_rate_is_rehearsed_under_the_model_clock(model):
+    options = ProbeOptions(model=model, arrivals="trace", slo={"ttft": 0.02})
+    found = run(options, unhurried())
+    assert found.rate_search.method == "rehearsed"
+    assert found.rate_search.qualifying_share == 0.95
+    for row in found.candidates:
+        assert 1.0 <= row.largest_rate < row.missed_rate <= row.largest_rate * 1.01 * (1 + 1e-9)
+    assert run(replace(options, slo={"ttft": 1e-9}), unhurried()).candidates[0].largest_rate == 0
+    easy = run(replace(options, slo={"ttft": 1e9}), unhurried()).candidates[0]
+    assert (easy.largest_rate, easy.missed_rate) == (64.0, None)
+
+
+def test_fitted_costs_time_the_model_clock(model):
+    """Steps of ten seconds and nothing else: the first of requests in turn gets its token after one step."""
+    cost = StepCostModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    found = run(ProbeOptions(model=model, cost=cost, priced_by="v.json"), units=(None,))
+    assert found.candidates[0].ttft_s.p50 in (10.0, 20.0)
+    assert any(
+        note.startswith("times are those of the machine of v.json whose step costs 1e+04 ms")
+        for note in found.notes
+    )
+
+
+@pytest.fixture
+def few_batches(monkeypatch):
+    """A design that is timed in a moment, too small for a good fit."""
+    from kvtune.gpu_probe.engine.calibrate import Design
+
+    grid = [[(0, count)] for count in (16, 32, 64, 96)] + [[(64, 1)] * count for count in range(1, 13)]
+    small = Design(grid, [[(0, 48)], [(64, 1)] * 5, [(0, 80)]])
+    monkeypatch.setattr(Design, "reaching", classmethod(lambda cls, longest: small))
+
+
+@pytest.fixture
+def by_the_clock(monkeypatch):
+    """Measured clocks in steps of what a nominal machine takes, so that what they decide can be known beforehand."""
+    from kvtune.gpu_probe.engine.clocks import VirtualClock
+    from kvtune.gpu_probe.engine.cost import NOMINAL
+
+    monkeypatch.setattr(VirtualClock, "step", lambda self, shape, measured_s: NOMINAL.seconds(shape))
+    monkeypatch.setattr(VirtualClock, "spend", lambda self, measured_s: None)
+
+
+@pytest.mark.parametrize("arrivals", ["sequential", "trace"])
+def test_an_executed_largest_rate_is_the_rehearsed_one(model, few_batches, by_the_clock, arrivals):
+    """On a machine whose steps take what the model clock says, both ways find the same, but for a few requests around
+    the limit: with ten of them a rate may miss below one that is met."""
+    slo = {"ttft": 0.02}
+    rehearsed = run(ProbeOptions(model=model, arrivals=arrivals, slo=slo), unhurried())
+    found = run(ProbeOptions(model=model, arrivals=arrivals, slo=slo, clock="virtual", runs=1), unhurried())
+    assert found.rate_search.method == "executed"
+    assert found.rate_search.complete
+    for one, two in zip(rehearsed.candidates, found.candidates, strict=True):
+        assert one.largest_rate >= 2.0
+        assert two.largest_rate == pytest.approx(one.largest_rate, rel=0.25)
+        assert two.missed_rate <= two.largest_rate * found.rate_search.resolution * (1 + 1e-9)
+
+
+def test_the_search_ends_with_its_time(model, few_batches, by_the_clock, monkeypatch):
+    from kvtune.gpu_probe.engine import rates
+
+    monkeypatch.setattr(rates, "BUDGET_S", 0.0)
+    found = run(ProbeOptions(model=model, slo={"ttft": 1e9}, clock="virtual", runs=1), units=(None, 16))
+    assert not found.rate_search.complete
+    assert [(row.largest_rate, row.missed_rate) for row in found.candidates] == [(1.0, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("arrival", "words"),
+    [
+        (np.full(10, np.nan), "the trace has no arrival times"),
+        (np.full(10, 3.0), "all requests arrive at once"),
+    ],
+)
+def test_without_a_rate_there_is_none_to_multiply(model, arrival, words):
+    found = run(ProbeOptions(model=model, slo={"ttft": 1.0}), trace_of(arrival=arrival))
+    assert found.rate_search is None
+    assert [row.largest_rate for row in found.candidates] == [None] * 3
+    assert found.candidates[0].goodput_rps > 0
+    assert f"the largest load that meets the objectives was not looked for: {words}" in found.notes
+
+
+def test_a_search_that_runs_out_of_memory_keeps_what_was_found(model, few_batches, monkeypatch):
+    from kvtune.gpu_probe.engine import rates
+    from kvtune.gpu_probe.engine.probe import OutOfMemoryError
+
+    def crowded(searches, try_rate, *, budget_s):
+        for place, search in enumerate(searches):
+            search.tell(met=try_rate(place, 1.0))
+        raise OutOfMemoryError("ran out of memory during a step", where="cpu")
+
+    monkeypatch.setattr(rates, "search_together", crowded)
+    found = run(ProbeOptions(model=model, slo={"ttft": 1e9}, clock="virtual", runs=1), units=(None, 16))
+    assert [row.largest_rate for row in found.candidates] == [1.0, 1.0]
+    assert not found.rate_search.complete
+    assert "the search for the largest load ended early: cpu: ran out of memory during a step" in found.notes
+
+
+def test_an_interrupted_search_keeps_what_was_found(model, few_batches, monkeypatch):
+    from kvtune.gpu_probe.engine import rates
+
+    def interrupted(searches, try_rate, *, budget_s):
+        searches[0].tell(met=try_rate(0, 1.0))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rates, "search_together", interrupted)
+    options = ProbeOptions(model=model, slo={"ttft": 1e9}, clock="virtual", runs=1)
+    result = validate_on_engine(trace_of(), SERVER, [None, 16], options, silent)
+    assert result.interrupted
+    assert [row.largest_rate for row in result.validation.candidates] == [1.0, None]
+    assert not result.validation.rate_search.complete
+
+
+def test_measured_clocks_fit_what_a_step_costs(model, few_batches):
+    found = run(ProbeOptions(model=model, clock="virtual", runs=1), units=(None,)).step_cost
+    assert (found.covers, found.layers, found.model_layers, found.held_out) == ("model", 2, 2, 3)
+    assert found.device.startswith("CPU")
+    assert found.step_s > 0
+    assert found.own_steps_error is not None
+    assert found.extrapolates == (found.reason is None)
+    stand_in = run(ProbeOptions(clock="virtual", runs=1, requests=3), units=(None,)).step_cost
+    assert (stand_in.covers, stand_in.model_layers, stand_in.extrapolates) == ("stand_in", None, False)
+    assert run(ProbeOptions(model=model), units=(None,)).step_cost is None  # nothing is measured
+
+
+def test_a_few_layers_are_composed_or_price_nothing(tmp_path, few_batches):
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 8}))
+    found = run(ProbeOptions(model=folder, layers=1, clock="virtual", runs=1, requests=2), units=(None,))
+    cost = found.step_cost
+    assert found.rung == "L1 full width, 2 of 8 layers, synthetic weights"
+    assert cost.model_layers == 8
+    if cost.covers == "composed":
+        assert cost.layers == 8  # (4, 4), all that there are
+        assert cost.extrapolates
+    else:
+        assert (cost.covers, cost.layers, cost.extrapolates) == ("layers", 2, False)
+        assert cost.reason.startswith(
+            "only some of the model's layers were timed; all of them: held-out error"
+        )
+    assert any(note.startswith("a step of all 8 layers costs like") for note in found.notes)
+
+
+def test_measured_clocks_pair_their_runs(model, few_batches):
     found = run(ProbeOptions(model=model, clock="virtual", runs=2), units=(None, 16))
     assert found.order == "64 16 16 64"
     other = found.candidates[1]

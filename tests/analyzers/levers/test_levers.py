@@ -19,7 +19,7 @@ from kvtune.analyzers.levers.search import find_levers
 from kvtune.analyzers.levers.sharing import isolation_price, routing
 from kvtune.analyzers.levers.trial import Baseline
 from kvtune.analyzers.options import AnalyzeOptions
-from kvtune.analyzers.replays import replay_caches
+from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.sweep import no_progress, replay_input
@@ -42,7 +42,7 @@ def baseline(
         replica=replica,
         sessions=find_sessions(trace, shared),
         shared=shared,
-        result=replay_caches(engine, replay_input(trace, shared), replica),
+        result=ReplayTask(replay_input(trace, shared), replica).run(engine),
     )
 
 

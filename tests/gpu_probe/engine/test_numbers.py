@@ -15,11 +15,13 @@ from kvtune.gpu_probe.engine.clocks import ModelClock, StepShape, VirtualClock
 from kvtune.gpu_probe.engine.cost import (
     NOMINAL,
     StepCost,
+    Timed,
+    compose,
     fit_step_cost,
     nonnegative_least_squares,
 )
 from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
-from kvtune.gpu_probe.engine.measure import largest_rate, qualifying, tpot, ttft
+from kvtune.gpu_probe.engine.measure import qualifying, tpot, ttft
 from kvtune.gpu_probe.engine.paired import holm, paired_effect, t_distribution, t_quantile
 from kvtune.gpu_probe.engine.runner import RunRecord
 
@@ -37,26 +39,68 @@ def shapes(count, rng):
     ]
 
 
+TRUE = StepCost((2e-3, 3e-5, 2e-9, 1e-5, 0.0, 4e-4))
+
+
 def test_step_costs_are_found_again():
     rng = np.random.default_rng(0)
-    true = StepCost((2e-3, 3e-5, 2e-9, 1e-5, 0.0, 4e-4))
-    batches = shapes(60, rng)
-    fitted = fit_step_cost(batches, [true.seconds(shape) for shape in batches])
-    np.testing.assert_allclose(fitted.coefficients, true.coefficients, rtol=1e-6, atol=1e-12)
+    batches, held = shapes(40, rng), shapes(20, rng)
+    fitted = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, list(map(TRUE.seconds, held)))
+    np.testing.assert_allclose(fitted.coefficients, TRUE.coefficients, rtol=1e-6, atol=1e-12)
     assert fitted.held_out == 20
     assert fitted.mean_error < 1e-9
     assert fitted.extrapolates
     assert fitted.step_cost_tokens == pytest.approx((2e-3 + 4e-4) / 3e-5)
 
 
+def test_the_error_is_that_of_batches_that_took_no_part():
+    """Held-out times are 10 % longer than the truth that was fitted: predictions are 1/1.1 of them, off by 1/11."""
+    rng = np.random.default_rng(3)
+    batches, held = shapes(40, rng), shapes(20, rng)
+    longer = [1.1 * TRUE.seconds(shape) for shape in held]
+    fitted = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, longer)
+    assert fitted.mean_error == pytest.approx(1 / 11)
+    assert fitted.p90_error == pytest.approx(1 / 11)
+    assert fitted.extrapolates
+    twice = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, [2 * time for time in longer])
+    assert twice.mean_error == pytest.approx(1 - 1 / 2.2)
+    assert "above 10% or 20%" in twice.reason
+
+
 def test_a_model_that_does_not_fit_refuses_to_extrapolate():
     rng = np.random.default_rng(1)
     batches = shapes(60, rng)
-    fitted = fit_step_cost(batches, rng.uniform(0.001, 1.0, 60).tolist())
+    times = rng.uniform(0.001, 1.0, 60).tolist()
+    fitted = fit_step_cost(batches[:40], times[:40], batches[40:], times[40:])
     assert fitted.mean_error > 0.1
     assert not fitted.extrapolates
     with pytest.raises(ValueError, match="twelve"):
-        fit_step_cost(batches[:5], [1.0] * 5)
+        fit_step_cost(batches[:5], [1.0] * 5, batches[5:], [1.0] * 55)
+    with pytest.raises(ValueError, match="try it on"):
+        fit_step_cost(batches, [1.0] * 60, [], [])
+
+
+def test_a_deep_model_is_composed_of_shallow_ones():
+    """Two kinds of layer and a fixed part, worked by hand: 24 and 8 layers cost the fixed part and 24 and 8 parts."""
+    rng = np.random.default_rng(4)
+    fixed = np.array((1e-3, 2e-6, 0.0, 1e-5, 0.0, 5e-5))
+    first = np.array((4e-4, 2e-5, 0.0, 8e-6, 0.0, 1e-4))
+    second = np.array((3e-4, 1e-5, 3e-9, 2e-6, 2e-8, 5e-5))
+
+    def timed(layers, count):
+        cost = StepCost(tuple(fixed + layers[0] * first + layers[1] * second))
+        batches = shapes(count, rng)
+        return Timed(layers, batches, list(map(cost.seconds, batches)))
+
+    fitted = compose([timed(layers, 30) for layers in ((2, 2), (4, 2), (2, 4))], timed((6, 6), 20), (24, 8))
+    np.testing.assert_allclose(fitted.coefficients, fixed + 24 * first + 8 * second, rtol=1e-5, atol=1e-12)
+    assert fitted.mean_error < 1e-6
+    # Layers that cost more the more there are of them cannot be composed, and the deep model shows it.
+    held = timed((6, 6), 20)
+    slower = Timed(held.layers, held.shapes, [1.5 * time for time in held.seconds])
+    assert not compose(
+        [timed((2, 2), 30), timed((4, 2), 30), timed((2, 4), 30)], slower, (24, 8)
+    ).extrapolates
 
 
 def test_least_squares_stays_nonnegative_and_optimal():
@@ -123,12 +167,6 @@ def test_latencies_by_hand():
     assert qualifying(record, {"ttft": 2.0}) == 1  # one that never finished does not qualify
     assert qualifying(record, {"ttft": 4.0, "tpot": 0.5}) == 2  # a single token has no TPOT to miss
     assert qualifying(record, {"ttft": 4.0, "tpot": 0.4}) == 1
-
-
-def test_the_largest_rate_is_found_by_bisection():
-    assert largest_rate(lambda rate: rate <= 3.0) == pytest.approx(3.0, rel=0.01)
-    assert largest_rate(lambda rate: False) == 0.0
-    assert largest_rate(lambda rate: True) == 64.0
 
 
 def test_hash_chains_are_extended_and_never_recomputed():

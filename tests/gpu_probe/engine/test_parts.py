@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup  # noqa: E402
-from kvtune.gpu_probe.engine.calibrate import calibrate, designed_batches, shape_of  # noqa: E402
+from kvtune.gpu_probe.engine.calibrate import Design, calibrate, designed_batches, shape_of  # noqa: E402
 from kvtune.gpu_probe.engine.pools import BlockCopy, CachePools, assign_layers, pool_page_bytes  # noqa: E402
 from kvtune.gpu_probe.engine.probe import Probe  # noqa: E402
 from kvtune.gpu_probe.engine.spec import keep_layers  # noqa: E402
@@ -102,7 +102,8 @@ def test_calibration_times_every_batch_by_its_shape(engine):
     probe = Probe(spec, config, synthetic_weights(spec, 0, torch.float32, torch.float32))
     batches = [[(0, count)] for count in (2, 8, 16, 32)] + [[(64, 1)] * count for count in range(1, 9)]
     ticks = iter(np.arange(10_000) * 0.5)
-    found = calibrate(probe, batches, repeats=1, clock=lambda: float(next(ticks)))
+    design = Design(batches, [[(0, 4)], [(64, 1)] * 3])
+    found = calibrate(probe, design, repeats=1, clock=lambda: float(next(ticks)))
     assert found.seconds == (0.5,) * 12
     assert found.shapes[4] == dataclasses.replace(found.shapes[4], decode_tokens=1, decode_context=64)
     assert found.cost.mean_error < 1e-6  # every batch took the same: all of it is the step's own cost

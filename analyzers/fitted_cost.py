@@ -1,0 +1,162 @@
+"""`FittedStepCost`: what a step cost on a device, as `kvtune validate` measured it, and whether it may price a server.
+
+A fit is refused where its error is large, where what was timed is not the server's model, and where the model is
+another one than is analyzed; a number of tokens can always be stated instead. Knows figures and rules; neither how
+steps are timed nor where reports are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from kvtune.analyzers.layout import KVCacheGroup
+from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.tokenization.errors import UnusableInputError
+
+LARGEST_MEAN_ERROR = 0.10
+LARGEST_P90_ERROR = 0.20
+"""Held-out relative errors up to which a fit may be used outside what it was fitted on."""
+
+Covers = Literal["model", "composed", "layers", "stand_in"]
+"""What the seconds are of: the server's whole model, timed or composed of timed layers; some of its layers; a small
+model in its place."""
+
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+_STATE_A_NUMBER = "or state a number of tokens"
+
+
+class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's cost on a device; the report's `validation.step_cost`.
+
+    Attributes:
+        step_s to prefill_sequence_s: seconds, as in `StepCostModel`.
+        step_cost_tokens: what one more prefill step costs, in prefilled tokens; None where tokens cost nothing.
+        mean_error, p90_error: relative, on `held_out` batches that took no part in the fit; with `composed`, batches
+            of a model twice as deep as those that were fitted.
+        own_steps_error: predicted over measured time of all steps of the validation's own runs, less 1.
+        longest_context_tokens: up to which batches were timed.
+        device, rung: where, and on which rung of the ladder. covers: what. layers, model_layers: of the deepest model
+            that was timed and of the server's (None: a model in its place was timed).
+        extrapolates: whether the errors allow use beyond the timed batches. reason: why not.
+    """
+
+    step_s: NonNegative
+    prefill_token_s: NonNegative
+    attended_pair_s: NonNegative
+    decode_sequence_s: NonNegative
+    context_token_s: NonNegative
+    prefill_sequence_s: NonNegative
+    step_cost_tokens: NonNegative | None
+    mean_error: NonNegative
+    p90_error: NonNegative
+    held_out: int
+    own_steps_error: float | None = None
+    longest_context_tokens: int
+    device: str
+    rung: str
+    covers: Covers
+    layers: int
+    model_layers: int | None = None
+    extrapolates: bool
+    reason: str | None = None
+
+    def model(self) -> StepCostModel:
+        """The same as the clock of a replay."""
+        return StepCostModel(
+            step_s=self.step_s,
+            prefill_token_s=self.prefill_token_s,
+            attended_pair_s=self.attended_pair_s,
+            decode_sequence_s=self.decode_sequence_s,
+            context_token_s=self.context_token_s,
+            prefill_sequence_s=self.prefill_sequence_s,
+        )
+
+    def errors(self) -> str:
+        """The held-out error in words."""
+        return (
+            f"held-out error {self.mean_error:.1%} in the mean, {self.p90_error:.1%} at the 90th percentile"
+        )
+
+    def caveat(self, source: str, longest_tokens: int) -> str:
+        """Where the price of a step came from, for a report on requests of up to `longest_tokens`."""
+        text = (
+            f"steps cost what {source} measured: {self.device}, {self.rung}, one step like "
+            f"{self.step_cost_tokens or 0:.0f} prefilled tokens ({self.errors()}); a server on another device has "
+            "costs of its own"
+        )
+        if self.covers == "composed":
+            text += f"; {self.model_layers} layers were composed of the times of {self.layers}"
+        if longest_tokens > self.longest_context_tokens:
+            text += f"; contexts beyond {self.longest_context_tokens:,} tokens were not timed"
+        return text
+
+
+def beyond_limits(mean_error: float, p90_error: float, held_out: int) -> str | None:
+    """Why a fit with these held-out errors says nothing beyond its batches; None where it may be used."""
+    if held_out and mean_error <= LARGEST_MEAN_ERROR and p90_error <= LARGEST_P90_ERROR:
+        return None
+    return (
+        f"held-out error {mean_error:.1%} in the mean and {p90_error:.1%} at the 90th percentile, above "
+        f"{LARGEST_MEAN_ERROR:.0%} or {LARGEST_P90_ERROR:.0%}"
+    )
+
+
+def check_usable(fitted: FittedStepCost | None, source: str) -> FittedStepCost:
+    """The fit of a report's validation, if it may price the model that it was made for; `source` names the report.
+
+    Raises:
+        UnusableInputError: there is none, its error is too large, or it is not of the server's whole model.
+    """
+    field = "validation.step_cost"
+    if fitted is None:
+        raise UnusableInputError(
+            "the report holds no fitted step cost",
+            where=source,
+            field=field,
+            way_out=f"make one with `kvtune validate --clock virtual --json FILE` (--gpu on a GPU), {_STATE_A_NUMBER}",
+        )
+    if beyond_limits(fitted.mean_error, fitted.p90_error, fitted.held_out) or not fitted.step_cost_tokens:
+        raise UnusableInputError(
+            "the fitted step cost is too far off to price anything",
+            where=source,
+            field=field,
+            found=fitted.errors(),
+            wanted=f"at most {LARGEST_MEAN_ERROR:.0%} and {LARGEST_P90_ERROR:.0%}",
+            way_out=f"validate again on a quiet machine, {_STATE_A_NUMBER}",
+        )
+    if fitted.covers in ("layers", "stand_in"):
+        raise UnusableInputError(
+            "the fitted step cost is not that of the server's model",
+            where=source,
+            field=field,
+            found=repr(fitted.rung[:80]),
+            wanted="the whole model, or layers of it that composed within the limits",
+            way_out=f"validate with --gpu, or with more --layers, {_STATE_A_NUMBER}",
+        )
+    return fitted
+
+
+def check_same_model(fitted: Sequence[tuple[str, int]], groups: Sequence[KVCacheGroup], source: str) -> None:
+    """Refuse a fit of another model: `fitted` are the kinds and counts of the groups that it was made with.
+
+    Raises:
+        UnusableInputError: the analyzed server has other groups.
+    """
+    found = [(group.kind, group.count) for group in groups]
+    if list(fitted) != found:
+        raise UnusableInputError(
+            "the fitted step cost is another model's",
+            where=source,
+            field="engine.groups",
+            found=_words(fitted),
+            wanted=_words(found),
+            way_out=f"validate this model, {_STATE_A_NUMBER}",
+        )
+
+
+def _words(groups: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{kind}*{count}" for kind, count in groups)
