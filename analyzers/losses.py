@@ -24,7 +24,10 @@ what another run would have done. A refused prompt's sharing counts as evicted: 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
+import numpy.typing as npt
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, Limits, ReplayInput, ReplayResult, replay
@@ -100,7 +103,7 @@ def split_losses(
     hit, grid = result.hit_tokens, result.sizes.cache_hit_alignment
     kinds = {group.kind for group in config.groups}
     on_grid = np.maximum(shared // grid * grid, hit)
-    provable = _provable(inputs.prompt_tokens, shared, grid, result.sizes.hash_lookahead_tokens)
+    provable = _provable(inputs, shared, grid, result.sizes.hash_lookahead_tokens)
     bound = np.clip(provable, hit, on_grid)
     in_windows = bound
     if kinds & {"sliding_window", "chunked_local"}:
@@ -124,7 +127,19 @@ def split_losses(
     return losses
 
 
-def _provable(prompt_tokens: Int64, shared: Int64, grid: int, lookahead: int) -> Int64:
-    """How far hashes that look ahead can prove a shared prefix. One that reaches the last token goes on past it."""
-    reach = np.where(shared == prompt_tokens - 1, shared + 1, shared) - lookahead
-    return np.maximum(reach // grid * grid, 0) if lookahead else shared // grid * grid
+def _provable(inputs: ReplayInput, shared: Int64, grid: int, lookahead: int) -> Int64:
+    """How far hashes that look ahead can prove a shared prefix: also with the last token, which is never reused."""
+    if not lookahead:
+        return shared // grid * grid
+    reach = np.where(_wholly_shared(inputs), inputs.prompt_tokens, shared) - lookahead
+    return np.maximum(reach // grid * grid, 0)
+
+
+def _wholly_shared(inputs: ReplayInput) -> npt.NDArray[np.bool_]:
+    """bool[R]: an earlier request has the whole prompt, so that the prefix of that length bears its name."""
+    named: set[int] = set()
+    shared = []
+    for path, length in zip(inputs.paths, inputs.prompt_tokens.tolist(), strict=True):
+        shared.append(path.bases[bisect_left(path.ends, length)] in named)
+        named.update(path.bases)
+    return np.array(shared, dtype=bool)
