@@ -4,7 +4,7 @@
 
 The trace is tau-airline as `tests/data/prefix-structure` holds it (lengths and shared prefixes, no text). Printed are
 medians of interleaved rounds, in CPU seconds of this process: one unit, one request after another, for two layouts;
-all 24 divisors of 1,056; by timestamps with the recorded answers, async scheduling; and, beside them, what a plain
+all divisors of both block sizes; by timestamps with the recorded answers, async scheduling; and, beside them, what a plain
 dict lookup costs on this machine, to compare machines by. Peak memory is the whole process's.
 """
 
@@ -23,7 +23,6 @@ from tests.analyzers.structures import load_structure
 
 SMALL = EngineConfig(groups=parse_groups("mamba:528*3,full:528"))
 LARGE = EngineConfig(groups=parse_groups("mamba:1056*3,full:1056"))
-DIVISORS = [unit for unit in range(1, 1057) if 1056 % unit == 0]
 
 
 def jobs() -> dict[str, Callable[[], object]]:
@@ -37,9 +36,12 @@ def jobs() -> dict[str, Callable[[], object]]:
             named[name] = lambda setting=setting: replay(setting, prompts)
     bounded = replace(SMALL, match_unit=16, num_blocks=400)
     named["block  528, unit 16, 400 blocks"] = lambda: replay(bounded, prompts)
-    named["block 1056, all 24 divisors"] = lambda: [
-        replay(replace(LARGE, match_unit=unit), prompts) for unit in DIVISORS
-    ]
+    for layout in (SMALL, LARGE):
+        size = layout.groups[0].block_size
+        divisors = [unit for unit in range(1, size + 1) if size % unit == 0]
+        named[f"block {size:>4}, all {len(divisors)} divisors"] = lambda layout=layout, divisors=divisors: [
+            replay(replace(layout, match_unit=unit), prompts) for unit in divisors
+        ]
     timed = replace(SMALL, match_unit=16, scheduling="async")
     named["block  528, unit 16, by timestamps, recorded answers"] = lambda: replay(
         timed, recorded, arrivals="trace"
