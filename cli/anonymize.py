@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kvtune.cli.options import (
-    OUTPUT,
-    Force,
-    GeneralOptions,
-    InputOptions,
-    ModelOptions,
-    Traces,
-    option,
-    with_options,
-)
+from kvtune.cli.analysis_options import InputOptions, ModelOptions
+from kvtune.cli.options import OUTPUT, Force, GeneralOptions, Traces, option, with_options
 from kvtune.cli.output import claim_files, note, writing
 
 Target = Annotated[

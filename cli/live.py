@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvtune.cli.analysis_options import AnalysisOptions, InputOptions, ModelOptions
 from kvtune.cli.analyze import Analyzed
-from kvtune.cli.options import EngineOptions, InputOptions, ModelOptions, ReplayOptions, SizeOptions
 from kvtune.cli.output import has_colour, note
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
@@ -67,11 +67,7 @@ def validate_on_server(
     found: Analyzed,
     traces: Sequence[str],
     choices: ServerChoices,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     *,
     quiet: bool,
 ) -> tuple[Report, Validation, bool]:
@@ -100,8 +96,8 @@ def validate_on_server(
             report = found.analyze_on(replace(found.server, config=config, size_source=source, assumed=()))
         return [flag_of(report, unit) for unit in units_to_validate(report)]
 
-    flags = serve_flags(engine)
-    sized_by = model.model
+    flags = serve_flags(asked.engine)
+    sized_by = asked.model.model
     command = _serve_command(choices.serve, flags) if choices.serve is not None else None
     if command is not None:
         flags = command.flags
@@ -110,12 +106,12 @@ def validate_on_server(
     trace = found.loaded.trace
     subject = Subject(
         trace if choices.requests is None else first_requests(trace, choices.requests),
-        size_sources(flags, sizes, sized_by),
-        _chats(found, traces, input, choices.requests) if choices.as_chat else None,
+        size_sources(flags, asked.sizes, sized_by),
+        _chats(found, traces, asked.input, choices.requests) if choices.as_chat else None,
     )
     options = LiveOptions(
-        arrivals=replay.arrivals,
-        outputs=replay.outputs,
+        arrivals=asked.replay.arrivals,
+        outputs=asked.replay.outputs,
         runs=choices.runs,
         as_chat=choices.as_chat,
         slo=choices.slo,

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvtune.cli.options import (
-    ENGINE,
-    MODEL,
-    REPLAY,
-    EngineOptions,
-    Force,
-    GeneralOptions,
-    JsonTarget,
-    SizeOptions,
-    option,
-    with_options,
-)
+from kvtune.cli.analysis_options import ENGINE, MODEL, REPLAY, EngineOptions, SizeOptions
+from kvtune.cli.options import Force, GeneralOptions, JsonTarget, option, with_options
 from kvtune.cli.output import STDOUT, claim_files, has_colour, note, terminal_width, write_file, write_stdout
 from kvtune.tokenization.errors import UnusableInputError
 

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.analyze import Analyzed, analyze_traces
 from kvtune.cli.options import (
     DetailOptions,
-    EngineOptions,
     GeneralOptions,
-    InputOptions,
-    ModelOptions,
     OutputOptions,
-    ReplayOptions,
-    SizeOptions,
+    filled,
     option,
     with_options,
 )
@@ -128,11 +125,7 @@ def validate(
     trace: Subject = None,
     *,
     probe: ProbeChoices,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     output: OutputOptions,
     general: GeneralOptions,
 ) -> None:
@@ -142,32 +135,27 @@ def validate(
     from kvtune.gpu_probe.choosing import with_validation
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    claim_files([output.json, output.html, output.md, asked.input.rejects], force=output.force)
     device, slo = _device(probe), _slo(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device
 
         open_device(device)  # refused before a trace is read
-    groups = _Groups(model, sizes, engine, replay, input)
-    stored = None
+    strict, self_check, stored = asked.input.strict, not trace, None
     if not trace:
         note("no trace given: a self-check of this machine with the bundled sample", quiet=general.quiet)
-        trace, groups = _self_check(groups)
+        trace, asked = _self_check(asked)
     elif len(trace) == 1 and (stored := _stored_report(trace[0])) is not None:
-        trace, groups = _as_stored(stored, trace[0])
+        trace, asked = _as_stored(stored, trace[0])
     if probe.serve is not None:
         from kvtune.cli.live import with_served_model
 
-        groups = replace(groups, model=with_served_model(groups.model, probe.serve))
+        asked = replace(asked, model=with_served_model(asked.model, probe.serve))
     found = analyze_traces(
-        "validate",
         trace,
-        model=groups.model,
-        sizes=groups.sizes,
-        engine=groups.engine,
-        replay=groups.replay,
-        input=groups.input,
-        detail=DetailOptions(),
+        asked,
+        DetailOptions(),
+        command=lambda ready: ready.command_line("validate"),
         general=general,
         force=output.force,
     )
@@ -182,26 +170,14 @@ def validate(
         )
     report, interrupted = found.report, False
     if device is None:
-        report, validation, interrupted = _on_server(found, trace, groups, probe, slo, general)
+        report, validation, interrupted = _on_server(found, trace, asked, probe, slo, general)
     else:
-        validation, interrupted = _execute(found, groups, probe, device, slo, general)
+        validation, interrupted = _execute(found, asked, probe, device, slo, general, self_check=self_check)
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not validation.agrees or (input.strict and found.loaded.info.rejected):
+    if not validation.agrees or (strict and found.loaded.info.rejected):
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """The option groups that decide the analysis."""
-
-    model: ModelOptions
-    sizes: SizeOptions
-    engine: EngineOptions
-    replay: ReplayOptions
-    input: InputOptions
-    self_check: bool = False
 
 
 def _device(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
@@ -247,7 +223,7 @@ def _slo(text: str | None) -> dict[str, float]:
     return objectives
 
 
-def _self_check(groups: _Groups) -> tuple[list[str], _Groups]:
+def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:
     """The bundled sample with the bundled model."""
     import kvtune
 
@@ -257,14 +233,8 @@ def _self_check(groups: _Groups) -> tuple[list[str], _Groups]:
         raise UnusableInputError(
             "the bundled sample is not installed", where=str(sample), way_out="name a trace and a --model"
         )
-    return [str(sample)], _Groups(
-        replace(groups.model, model=groups.model.model or str(folder / "tiny-hybrid")),
-        groups.sizes,
-        groups.engine,
-        groups.replay,
-        groups.input,
-        self_check=True,
-    )
+    model = asked.model.model or str(folder / "tiny-hybrid")
+    return [str(sample)], replace(asked, model=replace(asked.model, model=model))
 
 
 def _stored_report(path: str) -> Report | None:
@@ -284,7 +254,7 @@ def _stored_report(path: str) -> Report | None:
     return decode_report(data, path)
 
 
-def _as_stored(report: Report, path: str) -> tuple[list[str], _Groups]:
+def _as_stored(report: Report, path: str) -> tuple[list[str], AnalysisOptions]:
     """The traces and options of the command that a report names.
 
     Raises:
@@ -310,22 +280,18 @@ def _as_stored(report: Report, path: str) -> tuple[list[str], _Groups]:
             field="trace.files",
             way_out="name the trace instead of the report",
         )
-
-    def group(kind: type[Any]) -> Any:
-        return kind(**{item.name: values[item.name] for item in fields(kind)})
-
-    return traces, _Groups(
-        *map(group, (ModelOptions, SizeOptions, EngineOptions, ReplayOptions, InputOptions))
-    )
+    return traces, filled(AnalysisOptions, values)
 
 
 def _execute(
     found: Analyzed,
-    groups: _Groups,
+    asked: AnalysisOptions,
     probe: ProbeChoices,
     device: Literal["cpu", "cuda"],
     slo: dict[str, float],
     general: GeneralOptions,
+    *,
+    self_check: bool,
 ) -> tuple[Validation, bool]:
     """The validation, and whether it was interrupted."""
     from kvtune.cli.progress import StageProgress
@@ -342,18 +308,18 @@ def _execute(
             ProbeOptions(
                 device=device,
                 clock=probe.clock or ("model" if device == "cpu" else "virtual"),
-                model=_model_folder(groups),
+                model=_model_folder(asked),
                 layers=probe.layers,
                 runs=probe.runs,
                 exact=probe.exact,
                 slo=slo,
-                arrivals=groups.replay.arrivals,
-                outputs=groups.replay.outputs,
-                seed=groups.replay.seed,
+                arrivals=asked.replay.arrivals,
+                outputs=asked.replay.outputs,
+                seed=asked.replay.seed,
                 cost=found.price.model,
                 priced_by=found.price.source,
                 requests=probe.requests,
-                self_check=groups.self_check,
+                self_check=self_check,
                 check=general.debug,
             ),
             progress,
@@ -364,7 +330,7 @@ def _execute(
 def _on_server(
     found: Analyzed,
     traces: list[str],
-    groups: _Groups,
+    asked: AnalysisOptions,
     probe: ProbeChoices,
     slo: dict[str, float],
     general: GeneralOptions,
@@ -386,20 +352,16 @@ def _on_server(
             log_dir=probe.log_dir,
             allow_traffic=probe.allow_traffic,
         ),
-        groups.model,
-        groups.sizes,
-        groups.engine,
-        groups.replay,
-        groups.input,
+        asked,
         quiet=general.quiet,
     )
 
 
-def _model_folder(groups: _Groups) -> Path | None:
+def _model_folder(asked: AnalysisOptions) -> Path | None:
     """The folder whose config.json describes the model, where one is known."""
     from kvtune.tokenization.hub import find_model
 
-    if groups.sizes.model_config:
-        path = Path(groups.sizes.model_config)
+    if asked.sizes.model_config:
+        path = Path(asked.sizes.model_config)
         return path if path.is_dir() else path.parent
-    return find_model(groups.model.model) if groups.model.model else None
+    return find_model(asked.model.model) if asked.model.model else None
