@@ -9,13 +9,14 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvtune.cli.analysis_options import AnalysisOptions, InputOptions, ModelOptions
 from kvtune.cli.analyze import Analyzed
 from kvtune.cli.output import has_colour, note
+from kvtune.cli.probe import ProbeChoices
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -26,22 +27,9 @@ if TYPE_CHECKING:
     from kvtune.analyzers.validation import Validation
     from kvtune.tokenization.request import Request
 
+RUNS_ON_SERVER = 2
+"""There and back again: each candidate's server is started twice."""
 _LEAST_COLUMNS = 20
-
-
-@dataclass(frozen=True)
-class ServerChoices:
-    """Which server, and how it is replayed against."""
-
-    serve: str | None
-    endpoint: str | None
-    runs: int
-    requests: int | None
-    as_chat: bool
-    slo: Mapping[str, float]
-    ready_timeout_s: float
-    log_dir: str | None
-    allow_traffic: bool
 
 
 def with_served_model(model: ModelOptions, serve: str | None) -> ModelOptions:
@@ -66,8 +54,9 @@ def _serve_command(text: str, flags: ServeFlags | None = None) -> ServeCommand |
 def validate_on_server(
     found: Analyzed,
     traces: Sequence[str],
-    choices: ServerChoices,
     asked: AnalysisOptions,
+    probe: ProbeChoices,
+    slo: Mapping[str, float],
     *,
     quiet: bool,
 ) -> tuple[Report, Validation, bool]:
@@ -92,36 +81,36 @@ def validate_on_server(
     def choose(config: EngineConfig) -> list[int | None]:
         nonlocal report
         if config != found.server.config:
-            source: SizeSource = "metrics" if choices.serve is None else "startup-log"
+            source: SizeSource = "metrics" if probe.serve is None else "startup-log"
             report = found.analyze_on(replace(found.server, config=config, size_source=source, assumed=()))
         return [flag_of(report, unit) for unit in units_to_validate(report)]
 
     flags = serve_flags(asked.engine)
     sized_by = asked.model.model
-    command = _serve_command(choices.serve, flags) if choices.serve is not None else None
+    command = _serve_command(probe.serve, flags) if probe.serve is not None else None
     if command is not None:
         flags = command.flags
         if command.model is not None and (Path(command.model) / "config.json").is_file():
             sized_by = command.model  # the kinds of its groups, whatever encodes the trace
     trace = found.loaded.trace
     subject = Subject(
-        trace if choices.requests is None else first_requests(trace, choices.requests),
+        trace if probe.requests is None else first_requests(trace, probe.requests),
         size_sources(flags, asked.sizes, sized_by),
-        _chats(found, traces, asked.input, choices.requests) if choices.as_chat else None,
+        _chats(found, traces, asked.input, probe.requests) if probe.as_chat else None,
     )
     options = LiveOptions(
         arrivals=asked.replay.arrivals,
         outputs=asked.replay.outputs,
-        runs=choices.runs,
-        as_chat=choices.as_chat,
-        slo=choices.slo,
+        runs=probe.runs or RUNS_ON_SERVER,
+        as_chat=probe.as_chat,
+        slo=slo,
         cost=found.price.model,
-        ready_timeout_s=choices.ready_timeout_s,
-        log_dir=Path(choices.log_dir) if choices.log_dir else None,
+        ready_timeout_s=probe.ready_timeout,
+        log_dir=Path(probe.log_dir) if probe.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),
-        allow_traffic=choices.allow_traffic,
+        allow_traffic=probe.allow_traffic,
     )
-    serve_line = parse_serve_line(choices.serve) if choices.serve is not None else None
+    serve_line = parse_serve_line(probe.serve) if probe.serve is not None else None
     if serve_line is not None and serve_line.unit is None:
         serve_line = replace(serve_line, unit=flags.prefix_match_unit)  # in force today, by --match-unit
     line = _StatusLine(quiet=quiet)
@@ -134,7 +123,7 @@ def validate_on_server(
         if serve_line is not None:
             result = validate_by_serving(subject, serve_line, choose, options, listener)
         else:
-            result = validate_endpoint(subject, choices.endpoint or "", choose, options, listener)
+            result = validate_endpoint(subject, probe.endpoint or "", choose, options, listener)
     finally:
         line.clear()
     if result.logs is not None:

@@ -5,36 +5,22 @@ Knows options and where results go; what is run, and how, is for `kvtune.gpu_pro
 
 from __future__ import annotations
 
-import json
-import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.analyze import Analyzed, analyze_traces
-from kvtune.cli.options import (
-    DetailOptions,
-    GeneralOptions,
-    OutputOptions,
-    filled,
-    option,
-    with_options,
-)
+from kvtune.cli.options import DetailOptions, GeneralOptions, OutputOptions, with_options
 from kvtune.cli.output import claim_files, note
+from kvtune.cli.probe import ProbeChoices, device_of, slo_of
+from kvtune.cli.stored import as_stored, stored_report
 from kvtune.tokenization.errors import UnusableInputError
 
 if TYPE_CHECKING:
-    from kvtune.analyzers.report import Report
     from kvtune.analyzers.validation import Validation
-
-PROBE = "Probe"
-INTERRUPTED = 130
-RUNS_ON_SERVER = 2
-"""There and back again: each candidate's server is started twice."""
-_MAX_REPORT_BYTES = 1 << 30
 
 Subject = Annotated[
     list[str] | None,
@@ -45,79 +31,6 @@ Subject = Annotated[
         show_default=False,
     ),
 ]
-
-
-@dataclass(frozen=True)
-class ProbeChoices:
-    """What candidates are run on, and how."""
-
-    gpu: Annotated[bool, option("--gpu", "", "The bundled engine on this machine's GPU.", PROBE)] = False
-    device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        option("--device", "cpu|cuda", "Device of the bundled engine. [cpu]", PROBE),
-    ] = None
-    serve: Annotated[
-        str | None,
-        option(
-            "--serve", '"vllm serve ..."', "Start this server once per candidate and replay there.", PROBE
-        ),
-    ] = None
-    endpoint: Annotated[
-        str | None, option("--endpoint", "URL", "Replay against a vLLM server that is running.", PROBE)
-    ] = None
-    clock: Annotated[
-        Literal["model", "virtual", "wall"] | None,
-        option(
-            "--clock",
-            "model|virtual|wall",
-            "Step times by a model (repeatable), or measured, gaps skipped or waited for. [model on cpu, else virtual]",
-            PROBE,
-        ),
-    ] = None
-    exact: Annotated[
-        bool, option("--exact", "", "Equal bits with and without cache, and the proof of it.", PROBE)
-    ] = False
-    layers: Annotated[
-        int | None,
-        option("--layers", "N", "Layers of each kind, at the model's full width.", PROBE, min=1),
-    ] = None
-    requests: Annotated[
-        int | None,
-        option("--requests", "N", "Run the first N requests. [as many as a few minutes allow]", PROBE, min=1),
-    ] = None
-    runs: Annotated[
-        int | None,
-        option(
-            "--runs",
-            "N",
-            "Runs per candidate. [1 under the model clock, 2 on a server, else 4]",
-            PROBE,
-            min=1,
-        ),
-    ] = None
-    slo: Annotated[
-        str | None,
-        option(
-            "--slo",
-            "ttft=S,tpot=S",
-            "Objectives in seconds (ttft, tpot, e2e): requests that meet all of them, and the largest load at which "
-            "95 % do.",
-            PROBE,
-        ),
-    ] = None
-    as_chat: Annotated[
-        bool, option("--as-chat", "", "Send chats to the server, and compare its token ids.", PROBE)
-    ] = False
-    ready_timeout: Annotated[
-        float, option("--ready-timeout", "S", "How long a server may take to load, in seconds.", PROBE, min=1)
-    ] = 900
-    log_dir: Annotated[
-        str | None,
-        option("--log-dir", "DIR", "Keep the started servers' logs there. [a temporary folder]", PROBE),
-    ] = None
-    allow_traffic: Annotated[
-        bool, option("--allow-traffic", "", "Go on although others are using the server.", PROBE)
-    ] = False
 
 
 @with_options
@@ -136,7 +49,7 @@ def validate(
 
     watch = Stopwatch()
     claim_files([output.json, output.html, output.md, asked.input.rejects], force=output.force)
-    device, slo = _device(probe), _slo(probe.slo)
+    device, slo = device_of(probe), slo_of(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device
 
@@ -145,8 +58,8 @@ def validate(
     if not trace:
         note("no trace given: a self-check of this machine with the bundled sample", quiet=general.quiet)
         trace, asked = _self_check(asked)
-    elif len(trace) == 1 and (stored := _stored_report(trace[0])) is not None:
-        trace, asked = _as_stored(stored, trace[0])
+    elif len(trace) == 1 and (stored := stored_report(trace[0])) is not None:
+        trace, asked = as_stored(stored, trace[0])
     if probe.serve is not None:
         from kvtune.cli.live import with_served_model
 
@@ -170,57 +83,18 @@ def validate(
         )
     report, interrupted = found.report, False
     if device is None:
-        report, validation, interrupted = _on_server(found, trace, asked, probe, slo, general)
+        from kvtune.cli.live import validate_on_server
+
+        report, validation, interrupted = validate_on_server(
+            found, trace, asked, probe, slo, quiet=general.quiet
+        )
     else:
         validation, interrupted = _execute(found, asked, probe, device, slo, general, self_check=self_check)
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Abort
     if not validation.agrees or (strict and found.loaded.info.rejected):
         raise typer.Exit(1)
-
-
-def _device(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
-    """The bundled engine's device; None where a server was named."""
-    ways = [
-        name
-        for name, asked in (
-            ("--gpu", probe.gpu),
-            ("--device", probe.device is not None),
-            ("--serve", probe.serve is not None),
-            ("--endpoint", probe.endpoint is not None),
-        )
-        if asked
-    ]
-    if len(ways) > 1 and not (probe.gpu and ways == ["--gpu", "--device"] and probe.device == "cuda"):
-        raise UnusableInputError("only one of these can be run on", field=", ".join(ways))
-    if probe.serve is not None or probe.endpoint is not None:
-        return None
-    return "cuda" if probe.gpu or probe.device == "cuda" else "cpu"
-
-
-def _slo(text: str | None) -> dict[str, float]:
-    """The value of --slo, in seconds by figure.
-
-    Raises:
-        UnusableInputError: an entry that is none.
-    """
-    objectives: dict[str, float] = {}
-    for entry in text.split(",") if text else ():
-        name, _, value = entry.partition("=")
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = 0.0
-        if name.strip() not in ("ttft", "tpot", "e2e") or not 0 < seconds < 1e9:
-            raise UnusableInputError(
-                "is no objective",
-                field="--slo",
-                found=repr(entry[:40]),
-                wanted="for instance ttft=0.5,tpot=0.05",
-            )
-        objectives[name.strip()] = seconds
-    return objectives
 
 
 def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:
@@ -235,52 +109,6 @@ def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:
         )
     model = asked.model.model or str(folder / "tiny-hybrid")
     return [str(sample)], replace(asked, model=replace(asked.model, model=model))
-
-
-def _stored_report(path: str) -> Report | None:
-    """The report in a file; None for anything else."""
-    from kvtune.analyzers.report import decode_report
-
-    place = Path(path)
-    if place.suffix != ".json" or not place.is_file() or place.stat().st_size > _MAX_REPORT_BYTES:
-        return None
-    data = place.read_bytes()
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("kvtune."):
-        return None
-    return decode_report(data, path)
-
-
-def _as_stored(report: Report, path: str) -> tuple[list[str], AnalysisOptions]:
-    """The traces and options of the command that a report names.
-
-    Raises:
-        UnusableInputError: it came from stdin, or the command cannot be read any more.
-    """
-    from typer.core import TyperCommand
-    from typer.main import get_command
-
-    from kvtune.cli.app import app
-
-    words = shlex.split(report.command)
-    command: Any = get_command(app).commands.get(words[1]) if len(words) > 1 else None  # type: ignore[attr-defined]
-    if command is None or words[1] not in ("analyze", "validate"):
-        raise UnusableInputError("names no command to repeat", where=path, field="command")
-    context = typer.Context(command, info_name=words[1])
-    TyperCommand.parse_args(command, context, words[2:])  # as stated, without a kvtune.toml of today
-    values: dict[str, Any] = context.params
-    traces = list(values.get("trace") or ())
-    if "-" in traces or not traces:
-        raise UnusableInputError(
-            "the trace came from stdin and cannot be opened again",
-            where=path,
-            field="trace.files",
-            way_out="name the trace instead of the report",
-        )
-    return traces, filled(AnalysisOptions, values)
 
 
 def _execute(
@@ -325,36 +153,6 @@ def _execute(
             progress,
         )
     return result.validation, result.interrupted
-
-
-def _on_server(
-    found: Analyzed,
-    traces: list[str],
-    asked: AnalysisOptions,
-    probe: ProbeChoices,
-    slo: dict[str, float],
-    general: GeneralOptions,
-) -> tuple[Report, Validation, bool]:
-    """The report for the sizes that the server resolved, the validation, and whether it was interrupted."""
-    from kvtune.cli.live import ServerChoices, validate_on_server
-
-    return validate_on_server(
-        found,
-        traces,
-        ServerChoices(
-            serve=probe.serve,
-            endpoint=probe.endpoint,
-            runs=probe.runs or RUNS_ON_SERVER,
-            requests=probe.requests,
-            as_chat=probe.as_chat,
-            slo=slo,
-            ready_timeout_s=probe.ready_timeout,
-            log_dir=probe.log_dir,
-            allow_traffic=probe.allow_traffic,
-        ),
-        asked,
-        quiet=general.quiet,
-    )
 
 
 def _model_folder(asked: AnalysisOptions) -> Path | None:
