@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
     from kvtune.cli.prepare import Prepared
-    from kvtune.cli.step_price import StepPrice
-    from kvtune.cli.traces import LoadedTrace
     from kvtune.tokenization.trace import UInt32
 
 Traces = Annotated[
@@ -103,23 +101,21 @@ def run_analysis(
     if write_prime is not None:
         from kvtune.cli.primes import write_primes
 
-        write_primes(write_prime, found.primes, found.loaded, force=output.force, quiet=general.quiet)
+        write_primes(write_prime, found.primes, found.ready.loaded, force=output.force, quiet=general.quiet)
     publish_report(watch.complete(found.report), output)
-    return found.loaded.info.rejected
+    return found.ready.loaded.info.rejected
 
 
 @dataclass(frozen=True)
 class Analyzed:
-    """A trace as ids, the server that the options describe, and the report on both.
+    """What the options come to, and the report on it.
 
-    `price` is that of a step. `analyze_on` makes the report for another server, such as one that has been asked for
-    its sizes. `primes` are the prompts that `--levers` found worth sending beforehand.
+    `analyze_on` makes the report for another server, such as one that has been asked for its sizes. `primes` are the
+    prompts that `--levers` found worth sending beforehand.
     """
 
-    loaded: LoadedTrace
-    server: Server
+    ready: Prepared
     report: Report
-    price: StepPrice
     analyze_on: Callable[[Server], Report]
     primes: Prompts = ()
 
@@ -175,4 +171,4 @@ def analyze_traces(
             )
 
         report = analyze_on(ready.server, progress)
-    return Analyzed(ready.loaded, ready.server, report, ready.price, analyze_on, primes)
+    return Analyzed(ready, report, analyze_on, primes)

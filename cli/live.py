@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvtune.cli.analysis_options import AnalysisOptions, InputOptions, ModelOptions
+from kvtune.cli.analysis_options import ModelOptions
 from kvtune.cli.analyze import Analyzed
 from kvtune.cli.output import has_colour, note
 from kvtune.cli.probe import ProbeChoices
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvtune.analyzers.sizing.serve_command import ServeCommand
     from kvtune.analyzers.sizing.serve_flags import ServeFlags
     from kvtune.analyzers.validation import Validation
+    from kvtune.cli.prepare import Prepared
     from kvtune.tokenization.request import Request
 
 RUNS_ON_SERVER = 2
@@ -53,8 +54,6 @@ def _serve_command(text: str, flags: ServeFlags | None = None) -> ServeCommand |
 
 def validate_on_server(
     found: Analyzed,
-    traces: Sequence[str],
-    asked: AnalysisOptions,
     probe: ProbeChoices,
     slo: Mapping[str, float],
     *,
@@ -76,27 +75,28 @@ def validate_on_server(
     from kvtune.gpu_probe.live.prediction import first_requests
     from kvtune.gpu_probe.live.validate import validate_by_serving, validate_endpoint
 
-    report = found.report
+    report, ready = found.report, found.ready
+    asked = ready.asked
 
     def choose(config: EngineConfig) -> list[int | None]:
         nonlocal report
-        if config != found.server.config:
+        if config != ready.server.config:
             source: SizeSource = "metrics" if probe.serve is None else "startup-log"
-            report = found.analyze_on(replace(found.server, config=config, size_source=source, assumed=()))
+            report = found.analyze_on(replace(ready.server, config=config, size_source=source, assumed=()))
         return [flag_of(report, unit) for unit in units_to_validate(report)]
 
-    flags = serve_flags(asked.engine)
+    flags = ready.serve.flags if ready.serve is not None else serve_flags(asked.engine)
     sized_by = asked.model.model
     command = _serve_command(probe.serve, flags) if probe.serve is not None else None
     if command is not None:
         flags = command.flags
         if command.model is not None and (Path(command.model) / "config.json").is_file():
             sized_by = command.model  # the kinds of its groups, whatever encodes the trace
-    trace = found.loaded.trace
+    trace = ready.loaded.trace
     subject = Subject(
         trace if probe.requests is None else first_requests(trace, probe.requests),
         size_sources(flags, asked.sizes, sized_by),
-        _chats(found, traces, asked.input, probe.requests) if probe.as_chat else None,
+        _chats(ready, probe.requests) if probe.as_chat else None,
     )
     options = LiveOptions(
         arrivals=asked.replay.arrivals,
@@ -104,7 +104,7 @@ def validate_on_server(
         runs=probe.runs or RUNS_ON_SERVER,
         as_chat=probe.as_chat,
         slo=slo,
-        cost=found.price.model,
+        cost=ready.price.model,
         ready_timeout_s=probe.ready_timeout,
         log_dir=Path(probe.log_dir) if probe.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),
@@ -132,17 +132,16 @@ def validate_on_server(
     return report, result.validation, result.interrupted
 
 
-def _chats(
-    found: Analyzed, traces: Sequence[str], input: InputOptions, requests: int | None
-) -> list[Request]:
+def _chats(ready: Prepared, requests: int | None) -> list[Request]:
     """The requests as logged, one for each of the trace."""
     from kvtune.tokenization.reading import read_trace
 
-    if "-" in traces:
+    if "-" in ready.files:
         raise UnusableInputError("cannot be read a second time", field="--as-chat", where="stdin")
-    logged = read_trace(traces, format=input.format, max_line_bytes=input.max_line_bytes).requests
+    input = ready.asked.input
+    logged = read_trace(ready.files, format=input.format, max_line_bytes=input.max_line_bytes).requests
     by_id = {request.id: request for request in logged}
-    return [by_id[name] for name in found.loaded.trace.ids[:requests]]
+    return [by_id[name] for name in ready.loaded.trace.ids[:requests]]
 
 
 def _check_installed() -> None:

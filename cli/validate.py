@@ -72,12 +72,12 @@ def validate(
         general=general,
         force=output.force,
     )
-    if stored is not None and found.loaded.info.sha256 != stored.trace.sha256:
+    if stored is not None and found.ready.loaded.info.sha256 != stored.trace.sha256:
         raise UnusableInputError(
             "the trace is not the one that was analyzed",
             where=", ".join(stored.trace.files),
             field="trace.sha256",
-            found=found.loaded.info.sha256[:16],
+            found=found.ready.loaded.info.sha256[:16],
             wanted=stored.trace.sha256[:16],
             way_out="analyze it again",
         )
@@ -85,15 +85,13 @@ def validate(
     if device is None:
         from kvtune.cli.live import validate_on_server
 
-        report, validation, interrupted = validate_on_server(
-            found, trace, asked, probe, slo, quiet=general.quiet
-        )
+        report, validation, interrupted = validate_on_server(found, probe, slo, quiet=general.quiet)
     else:
-        validation, interrupted = _execute(found, asked, probe, device, slo, general, self_check=self_check)
+        validation, interrupted = _execute(found, probe, device, slo, general, self_check=self_check)
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
         raise typer.Abort
-    if not validation.agrees or (strict and found.loaded.info.rejected):
+    if not validation.agrees or (strict and found.ready.loaded.info.rejected):
         raise typer.Exit(1)
 
 
@@ -113,7 +111,6 @@ def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:
 
 def _execute(
     found: Analyzed,
-    asked: AnalysisOptions,
     probe: ProbeChoices,
     device: Literal["cpu", "cuda"],
     slo: dict[str, float],
@@ -125,27 +122,28 @@ def _execute(
     from kvtune.cli.progress import StageProgress
     from kvtune.gpu_probe.choosing import flag_of, units_to_validate
 
+    ready = found.ready
     units = [flag_of(found.report, unit) for unit in units_to_validate(found.report)]
     with StageProgress(quiet=general.quiet) as progress:
         from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 
         result = validate_on_engine(
-            found.loaded.trace,
-            found.server.config,
+            ready.loaded.trace,
+            ready.server.config,
             units,
             ProbeOptions(
                 device=device,
                 clock=probe.clock or ("model" if device == "cpu" else "virtual"),
-                model=_model_folder(asked),
+                model=_model_folder(ready.asked),
                 layers=probe.layers,
                 runs=probe.runs,
                 exact=probe.exact,
                 slo=slo,
-                arrivals=asked.replay.arrivals,
-                outputs=asked.replay.outputs,
-                seed=asked.replay.seed,
-                cost=found.price.model,
-                priced_by=found.price.source,
+                arrivals=ready.asked.replay.arrivals,
+                outputs=ready.asked.replay.outputs,
+                seed=ready.asked.replay.seed,
+                cost=ready.price.model,
+                priced_by=ready.price.source,
                 requests=probe.requests,
                 self_check=self_check,
                 check=general.debug,
