@@ -5,7 +5,7 @@ Knows names, defaults and syntax; devices, servers and clocks are for `kvtune.gp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from kvtune.cli.options import option
@@ -132,3 +132,14 @@ def slo_of(text: str | None) -> dict[str, float]:
             )
         objectives[name.strip()] = seconds
     return objectives
+
+
+def retold(probe: ProbeChoices) -> ProbeChoices:
+    """The choices as a report may tell them: no secret of a serve command is among them.
+
+    Raises:
+        UnusableInputError: the serve command cannot be read.
+    """
+    from kvtune.gpu_probe.live.command import parse_serve_line
+
+    return probe if probe.serve is None else replace(probe, serve=parse_serve_line(probe.serve).retold())

@@ -11,7 +11,8 @@ from typing import Any
 
 from kvtune.cli.options import options_of
 
-_DECIDES_NOTHING = frozenset({"rejects", "strict", "workers"})
+DECIDES_NOTHING = frozenset({"rejects", "strict", "workers", "ready_timeout", "log_dir", "allow_traffic"})
+"""Options that no number depends on."""
 
 
 def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Sequence[str] = ()) -> str:
@@ -19,7 +20,7 @@ def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Seque
     words = ["kvtune", command, *traces]
     for group in groups:
         for name, value, default in options_of(group):
-            if name in _DECIDES_NOTHING or value == default:
+            if name in DECIDES_NOTHING or value == default:
                 continue
             words.append("--" + name.replace("_", "-"))
             words += [] if value is True else [str(value)]

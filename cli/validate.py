@@ -15,12 +15,14 @@ from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.analyze import Analyzed, analyze_traces
 from kvtune.cli.options import DetailOptions, GeneralOptions, OutputOptions, with_options
 from kvtune.cli.output import claim_files, note
-from kvtune.cli.probe import ProbeChoices, device_of, slo_of
+from kvtune.cli.probe import ProbeChoices, device_of, retold, slo_of
+from kvtune.cli.reproduce import command_line
 from kvtune.cli.stored import as_stored, stored_report
 from kvtune.tokenization.errors import UnusableInputError
 
 if TYPE_CHECKING:
     from kvtune.analyzers.validation import Validation
+    from kvtune.cli.prepare import Prepared
 
 Subject = Annotated[
     list[str] | None,
@@ -54,21 +56,29 @@ def validate(
         from kvtune.gpu_probe.engine.devices import open_device
 
         open_device(device)  # refused before a trace is read
-    strict, self_check, stored = asked.input.strict, not trace, None
-    if not trace:
+    traces = trace or []
+    stored = stored_report(traces[0]) if len(traces) == 1 else None
+    if stored is not None:
+        traces, asked = as_stored(stored, traces[0], asked)
+    stated, self_check = asked, not traces
+    if self_check:
         note("no trace given: a self-check of this machine with the bundled sample", quiet=general.quiet)
-        trace, asked = _self_check(asked)
-    elif len(trace) == 1 and (stored := stored_report(trace[0])) is not None:
-        trace, asked = as_stored(stored, trace[0])
+        traces, asked = _self_check(asked)
     if probe.serve is not None:
         from kvtune.cli.live import with_served_model
 
         asked = replace(asked, model=with_served_model(asked.model, probe.serve))
+
+    def command(ready: Prepared) -> str:
+        if self_check:  # neither the sample nor its model is named, or it would be a run like any other
+            return command_line("validate", (), stated, retold(probe))
+        return ready.command_line("validate", retold(probe))
+
     found = analyze_traces(
-        trace,
+        traces,
         asked,
         DetailOptions(),
-        command=lambda ready: ready.command_line("validate"),
+        command=command,
         general=general,
         force=output.force,
     )
@@ -91,7 +101,7 @@ def validate(
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
         raise typer.Abort
-    if not validation.agrees or (strict and found.ready.loaded.info.rejected):
+    if not validation.agrees or (asked.input.strict and found.ready.loaded.info.rejected):
         raise typer.Exit(1)
 
 
