@@ -16,15 +16,16 @@ ENGINE = "Engine"
 REPLAY = "Replay"
 INPUT = "Input"
 
+Model = Annotated[
+    str | None, option("--model", "DIR|HUB_ID", "Model folder in hub layout, or its name on the hub.", MODEL)
+]
+
 
 @dataclass(frozen=True)
 class ModelOptions:
     """How requests become token ids."""
 
-    model: Annotated[
-        str | None,
-        option("--model", "DIR|HUB_ID", "Model folder in hub layout, or its name on the hub.", MODEL),
-    ] = None
+    model: Model = None
     tokenizer: Annotated[
         str | None,
         option("--tokenizer", "PATH|tiktoken:NAME", "Tokenizer, where it is not the model's.", MODEL),

@@ -22,6 +22,8 @@ import typer
 
 from kvtune import __version__
 
+_Group = TypeVar("_Group")
+
 
 def option(
     name: str, metavar: str | None, help: str, panel: str, *, short: str | None = None, **extra: Any
@@ -38,9 +40,6 @@ def option(
     )
 
 
-_Group = TypeVar("_Group")
-
-
 def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"kvtune {__version__}")
@@ -49,14 +48,6 @@ def _show_version(value: bool) -> None:
 
 OUTPUT = "Output"
 
-Traces = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TRACE",
-        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
-        show_default=False,
-    ),
-]
 Version = Annotated[
     bool,
     typer.Option(
