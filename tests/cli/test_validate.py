@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,21 @@ def test_disagreement_exits_with_1_and_shows_both_figures(monkeypatch, tmp_path,
     assert any(
         "predicted" in caveat and "matched" in caveat for caveat in document["recommendation"]["caveats"]
     )
+
+
+def test_an_interrupted_run_is_reported_and_exits_with_130(monkeypatch, tmp_path, capsys):
+    from kvtune.gpu_probe import validate as probe
+
+    original = probe.validate_on_engine
+    monkeypatch.setattr(
+        probe, "validate_on_engine", lambda *given: replace(original(*given), interrupted=True)
+    )
+    path = tmp_path / "v.json"
+    assert validate(TRACE, "--json", str(path)) == 130
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "Validated" in printed.out
+    assert json.loads(path.read_bytes())["validation"]["requests"] == 2
 
 
 @pytest.mark.parametrize(
