@@ -131,7 +131,7 @@ def _provable(inputs: ReplayInput, shared: Int64, grid: int, lookahead: int) -> 
     """How far hashes that look ahead can prove a shared prefix: also with the last token, which is never reused."""
     if not lookahead:
         return shared // grid * grid
-    reach = np.where(_wholly_shared(inputs), inputs.prompt_tokens, shared) - lookahead
+    reach: Int64 = np.where(_wholly_shared(inputs), inputs.prompt_tokens, shared) - lookahead
     return np.maximum(reach // grid * grid, 0)
 
 

@@ -374,7 +374,7 @@ def decode_report(data: bytes, source: str) -> Report:
         UnusableInputError: the bytes are no JSON, another schema, or a field is missing or of another type.
     """
     try:
-        schema = msgspec.json.decode(data, type=_Header).schema
+        schema = schema_of(data)
         if schema != SCHEMA:
             raise UnusableInputError(
                 "is a document of another kind",
@@ -384,12 +384,22 @@ def decode_report(data: bytes, source: str) -> Report:
                 wanted=SCHEMA,
             )
         return msgspec.json.decode(data, type=Report)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UnusableInputError(
             f"is no {SCHEMA} document: {error}",
             where=source,
             way_out="write one with `kvtune analyze --json FILE`",
         ) from error
+
+
+def schema_of(data: bytes) -> str | None:
+    """The schema that a JSON document names; None where it names none.
+
+    Raises:
+        msgspec.DecodeError: no JSON object.
+        RecursionError: nested too deeply.
+    """
+    return msgspec.json.decode(data, type=_Header).schema
 
 
 class _Header(msgspec.Struct):

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvtune import __version__
-from kvtune.cli.options import (
-    OUTPUT,
-    DetailOptions,
-    EngineOptions,
-    GeneralOptions,
-    InputOptions,
-    ModelOptions,
-    OutputOptions,
-    ReplayOptions,
-    SizeOptions,
-    option,
-    with_options,
-)
+from kvtune.cli.analysis_options import AnalysisOptions
+from kvtune.cli.options import OUTPUT, DetailOptions, GeneralOptions, OutputOptions, option, with_options
 from kvtune.cli.output import claim_files, note, write_file
 from kvtune.cli.settings import FILE_NAME, settings_template
 
@@ -30,8 +19,7 @@ if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
     from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
-    from kvtune.cli.step_price import StepPrice
-    from kvtune.cli.traces import LoadedTrace
+    from kvtune.cli.prepare import Prepared
     from kvtune.tokenization.trace import UInt32
 
 Traces = Annotated[
@@ -66,11 +54,7 @@ def analyze(
     ctx: typer.Context,
     trace: Traces = None,
     *,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     output: OutputOptions,
     detail: DetailOptions,
     init: Init = False,
@@ -84,33 +68,18 @@ def analyze(
         return
     if not trace:
         raise typer.BadParameter("name a request log, or `-` for stdin", param_hint="TRACE")
-    rejected = run_analysis(
-        trace,
-        model=model,
-        sizes=sizes,
-        engine=engine,
-        replay=replay,
-        input=input,
-        output=output,
-        detail=detail,
-        general=general,
-        write_prime=write_prime,
-    )
-    if input.strict and rejected:
+    rejected = run_analysis(trace, asked, output, detail, general, write_prime=write_prime)
+    if asked.input.strict and rejected:
         raise typer.Exit(1)
 
 
 def run_analysis(
     traces: list[str],
-    *,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     output: OutputOptions,
     detail: DetailOptions,
     general: GeneralOptions,
+    *,
     write_prime: str | None = None,
 ) -> int:
     """Read, encode, replay and publish; gives the number of rejected lines."""
@@ -118,59 +87,50 @@ def run_analysis(
     from kvtune.cli.publish import publish_report
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects, write_prime], force=output.force)
+    claim_files([output.json, output.html, output.md, asked.input.rejects, write_prime], force=output.force)
     if write_prime is not None:
-        replay = replace(replay, levers=True)
+        asked = replace(asked, replay=replace(asked.replay, levers=True))
     found = analyze_traces(
-        "analyze",
         traces,
-        model=model,
-        sizes=sizes,
-        engine=engine,
-        replay=replay,
-        input=input,
-        detail=detail,
+        asked,
+        detail,
+        command=lambda ready: ready.command_line("analyze", detail),
         general=general,
         force=output.force,
     )
     if write_prime is not None:
         from kvtune.cli.primes import write_primes
 
-        write_primes(write_prime, found.primes, found.loaded, force=output.force, quiet=general.quiet)
+        write_primes(write_prime, found.primes, found.ready.loaded, force=output.force, quiet=general.quiet)
     publish_report(watch.complete(found.report), output)
-    return found.loaded.info.rejected
+    return found.ready.loaded.info.rejected
 
 
 @dataclass(frozen=True)
 class Analyzed:
-    """A trace as ids, the server that the options describe, and the report on both.
+    """What the options come to, and the report on it.
 
-    `price` is that of a step. `analyze_on` makes the report for another server, such as one that has been asked for
-    its sizes. `primes` are the prompts that `--levers` found worth sending beforehand.
+    `analyze_on` makes the report for another server, such as one that has been asked for its sizes. `primes` are the
+    prompts that `--levers` found worth sending beforehand.
     """
 
-    loaded: LoadedTrace
-    server: Server
+    ready: Prepared
     report: Report
-    price: StepPrice
     analyze_on: Callable[[Server], Report]
     primes: Prompts = ()
 
 
 def analyze_traces(
-    command: str,
     traces: list[str],
-    *,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     detail: DetailOptions,
+    *,
+    command: Callable[[Prepared], str],
     general: GeneralOptions,
     force: bool,
 ) -> Analyzed:
-    """Read, encode and replay; `command` is named in the report. Its `measured` is for the caller to complete."""
+    """Read, encode and replay. The report names the line that `command` gives; its `measured` is for the caller to
+    complete."""
     from kvtune.analyzers.levers import LeverInputs, Wording
     from kvtune.analyzers.levers.other_dtypes import other_dtypes
     from kvtune.analyzers.options import Provenance
@@ -179,28 +139,12 @@ def analyze_traces(
     from kvtune.cli.measuring import created_now
     from kvtune.cli.prepare import prepare
     from kvtune.cli.progress import StageProgress
-    from kvtune.cli.reproduce import command_line
 
     created = created_now()
     primes: list[tuple[int, UInt32]] = []
     with StageProgress(quiet=general.quiet) as progress:
-        ready = prepare(
-            traces,
-            progress,
-            model=model,
-            sizes=sizes,
-            engine=engine,
-            replay=replay,
-            input=input,
-            detail=detail,
-            general=general,
-            force=force,
-        )
-        words = ready.serve.words if ready.serve is not None else ()
-        line = command_line(
-            command, ready.files, ready.model, sizes, engine, replay, input, detail, serve=words
-        )
-
+        ready = prepare(traces, asked, detail, progress, general=general, force=force)
+        line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))
 
         def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
@@ -227,4 +171,4 @@ def analyze_traces(
             )
 
         report = analyze_on(ready.server, progress)
-    return Analyzed(ready.loaded, ready.server, report, ready.price, analyze_on, primes)
+    return Analyzed(ready, report, analyze_on, primes)

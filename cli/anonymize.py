@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from kvtune.cli.options import (
-    OUTPUT,
-    Force,
-    GeneralOptions,
-    InputOptions,
-    ModelOptions,
-    Traces,
-    option,
-    with_options,
-)
+from kvtune.cli.analysis_options import InputOptions, ModelOptions
+from kvtune.cli.options import OUTPUT, Force, GeneralOptions, option, with_options
 from kvtune.cli.output import claim_files, note, writing
 
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE",
+        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
+        show_default=False,
+    ),
+]
 Target = Annotated[
     str, option("--output", "FILE", "Where the anonymous trace goes; .gz is compressed.", OUTPUT, short="-o")
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvtune.cli.options import Force, GeneralOptions, option, with_options
+from kvtune.cli.output import note
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def capture(
     settings = CaptureSettings(host, port, to, Path(output), max_held_mib * _MIB, force)
     counts = asyncio.run(_run(settings, quiet=general.quiet))
     for line in summary(counts, output):
-        _say(line)
+        note(line)
     if counts.lost:
         raise typer.Exit(1)
 
@@ -97,7 +97,7 @@ async def _run(settings: CaptureSettings, *, quiet: bool) -> CaptureCounts:
         if stop.is_set():
             cut.set()
         else:
-            _say("ending: open requests are carried to their end; once more to break them off")
+            note("ending: open requests are carried to their end; once more to break them off")
             stop.set()
 
     loop = asyncio.get_running_loop()
@@ -105,13 +105,12 @@ async def _run(settings: CaptureSettings, *, quiet: bool) -> CaptureCounts:
         loop.add_signal_handler(number, end)
 
     def ready(url: str) -> None:
-        _say(f"{url} -> {settings.target}, recording to {settings.output}; Ctrl-C ends")
-        if not is_loopback(settings.host) and not quiet:
-            _say(f"listening on {settings.host}: whoever reaches it can use the server and is recorded")
+        note(f"{url} -> {settings.target}, recording to {settings.output}; Ctrl-C ends")
+        if not is_loopback(settings.host):
+            warn(f"listening on {settings.host}: whoever reaches it can use the server and is recorded")
 
     def warn(text: str) -> None:
-        if not quiet:
-            _say(text)
+        note(text, quiet=quiet)
 
     return await serve(settings, stop=stop, cut=cut, ready=ready, warn=warn)
 
@@ -124,8 +123,3 @@ def _address(text: str) -> tuple[str, int]:
             "no address", field="--listen", found=text, wanted="HOST:PORT, such as 127.0.0.1:8001"
         )
     return host, int(port)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"kvtune: {line}\n")
-    sys.stderr.flush()

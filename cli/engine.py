@@ -20,7 +20,7 @@ from kvtune.analyzers.sizing.serve_command import ServeCommand
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.sources import SizedServer, SizeSources
 from kvtune.analyzers.sizing.startup_log import StartupLog, read_startup_log
-from kvtune.cli.options import EngineOptions, SizeOptions
+from kvtune.cli.analysis_options import EngineOptions, SizeOptions
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.hub import find_model
 

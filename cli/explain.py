@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvtune import __version__
-from kvtune.cli.options import (
-    OUTPUT,
-    DetailOptions,
-    EngineOptions,
-    Force,
-    GeneralOptions,
-    InputOptions,
-    JsonTarget,
-    ModelOptions,
-    ReplayOptions,
-    SizeOptions,
-    with_options,
-)
+from kvtune.cli.analysis_options import AnalysisOptions
+from kvtune.cli.options import OUTPUT, DetailOptions, Force, GeneralOptions, JsonTarget, with_options
 from kvtune.cli.output import STDOUT, claim_files, write_file, write_stdout
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -45,11 +34,7 @@ def explain(
     trace: Traces,
     *,
     request: RequestId,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     detail: DetailOptions,
     json: JsonTarget = None,
     force: Force = False,
@@ -62,20 +47,9 @@ def explain(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.reporters.explanation import render_explanation
 
-    claim_files([json, input.rejects], force=force)
+    claim_files([json, asked.input.rejects], force=force)
     with StageProgress(quiet=general.quiet) as progress:
-        ready = prepare(
-            trace,
-            progress,
-            model=model,
-            sizes=sizes,
-            engine=engine,
-            replay=replay,
-            input=input,
-            detail=detail,
-            general=general,
-            force=force,
-        )
+        ready = prepare(trace, asked, detail, progress, general=general, force=force)
         found = explain_request(
             ready.loaded.trace,
             ready.server.config,

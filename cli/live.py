@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvtune.cli.analysis_options import ModelOptions
 from kvtune.cli.analyze import Analyzed
-from kvtune.cli.options import EngineOptions, InputOptions, ModelOptions, ReplayOptions, SizeOptions
 from kvtune.cli.output import has_colour, note
+from kvtune.cli.probe import ProbeChoices
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -24,24 +25,12 @@ if TYPE_CHECKING:
     from kvtune.analyzers.sizing.serve_command import ServeCommand
     from kvtune.analyzers.sizing.serve_flags import ServeFlags
     from kvtune.analyzers.validation import Validation
+    from kvtune.cli.prepare import Prepared
     from kvtune.tokenization.request import Request
 
+RUNS_ON_SERVER = 2
+"""There and back again: each candidate's server is started twice."""
 _LEAST_COLUMNS = 20
-
-
-@dataclass(frozen=True)
-class ServerChoices:
-    """Which server, and how it is replayed against."""
-
-    serve: str | None
-    endpoint: str | None
-    runs: int
-    requests: int | None
-    as_chat: bool
-    slo: Mapping[str, float]
-    ready_timeout_s: float
-    log_dir: str | None
-    allow_traffic: bool
 
 
 def with_served_model(model: ModelOptions, serve: str | None) -> ModelOptions:
@@ -65,13 +54,8 @@ def _serve_command(text: str, flags: ServeFlags | None = None) -> ServeCommand |
 
 def validate_on_server(
     found: Analyzed,
-    traces: Sequence[str],
-    choices: ServerChoices,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    probe: ProbeChoices,
+    slo: Mapping[str, float],
     *,
     quiet: bool,
 ) -> tuple[Report, Validation, bool]:
@@ -91,41 +75,42 @@ def validate_on_server(
     from kvtune.gpu_probe.live.prediction import first_requests
     from kvtune.gpu_probe.live.validate import validate_by_serving, validate_endpoint
 
-    report = found.report
+    report, ready = found.report, found.ready
+    asked = ready.asked
 
     def choose(config: EngineConfig) -> list[int | None]:
         nonlocal report
-        if config != found.server.config:
-            source: SizeSource = "metrics" if choices.serve is None else "startup-log"
-            report = found.analyze_on(replace(found.server, config=config, size_source=source, assumed=()))
+        if config != ready.server.config:
+            source: SizeSource = "metrics" if probe.serve is None else "startup-log"
+            report = found.analyze_on(replace(ready.server, config=config, size_source=source, assumed=()))
         return [flag_of(report, unit) for unit in units_to_validate(report)]
 
-    flags = serve_flags(engine)
-    sized_by = model.model
-    command = _serve_command(choices.serve, flags) if choices.serve is not None else None
+    flags = ready.serve.flags if ready.serve is not None else serve_flags(asked.engine)
+    sized_by = asked.model.model
+    command = _serve_command(probe.serve, flags) if probe.serve is not None else None
     if command is not None:
         flags = command.flags
         if command.model is not None and (Path(command.model) / "config.json").is_file():
             sized_by = command.model  # the kinds of its groups, whatever encodes the trace
-    trace = found.loaded.trace
+    trace = ready.loaded.trace
     subject = Subject(
-        trace if choices.requests is None else first_requests(trace, choices.requests),
-        size_sources(flags, sizes, sized_by),
-        _chats(found, traces, input, choices.requests) if choices.as_chat else None,
+        trace if probe.requests is None else first_requests(trace, probe.requests),
+        size_sources(flags, asked.sizes, sized_by),
+        _chats(ready, probe.requests) if probe.as_chat else None,
     )
     options = LiveOptions(
-        arrivals=replay.arrivals,
-        outputs=replay.outputs,
-        runs=choices.runs,
-        as_chat=choices.as_chat,
-        slo=choices.slo,
-        cost=found.price.model,
-        ready_timeout_s=choices.ready_timeout_s,
-        log_dir=Path(choices.log_dir) if choices.log_dir else None,
+        arrivals=asked.replay.arrivals,
+        outputs=asked.replay.outputs,
+        runs=probe.runs or RUNS_ON_SERVER,
+        as_chat=probe.as_chat,
+        slo=slo,
+        cost=ready.price.model,
+        ready_timeout_s=probe.ready_timeout,
+        log_dir=Path(probe.log_dir) if probe.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),
-        allow_traffic=choices.allow_traffic,
+        allow_traffic=probe.allow_traffic,
     )
-    serve_line = parse_serve_line(choices.serve) if choices.serve is not None else None
+    serve_line = parse_serve_line(probe.serve) if probe.serve is not None else None
     if serve_line is not None and serve_line.unit is None:
         serve_line = replace(serve_line, unit=flags.prefix_match_unit)  # in force today, by --match-unit
     line = _StatusLine(quiet=quiet)
@@ -138,7 +123,7 @@ def validate_on_server(
         if serve_line is not None:
             result = validate_by_serving(subject, serve_line, choose, options, listener)
         else:
-            result = validate_endpoint(subject, choices.endpoint or "", choose, options, listener)
+            result = validate_endpoint(subject, probe.endpoint or "", choose, options, listener)
     finally:
         line.clear()
     if result.logs is not None:
@@ -147,17 +132,16 @@ def validate_on_server(
     return report, result.validation, result.interrupted
 
 
-def _chats(
-    found: Analyzed, traces: Sequence[str], input: InputOptions, requests: int | None
-) -> list[Request]:
+def _chats(ready: Prepared, requests: int | None) -> list[Request]:
     """The requests as logged, one for each of the trace."""
     from kvtune.tokenization.reading import read_trace
 
-    if "-" in traces:
+    if "-" in ready.files:
         raise UnusableInputError("cannot be read a second time", field="--as-chat", where="stdin")
-    logged = read_trace(traces, format=input.format, max_line_bytes=input.max_line_bytes).requests
+    input = ready.asked.input
+    logged = read_trace(ready.files, format=input.format, max_line_bytes=input.max_line_bytes).requests
     by_id = {request.id: request for request in logged}
-    return [by_id[name] for name in found.loaded.trace.ids[:requests]]
+    return [by_id[name] for name in ready.loaded.trace.ids[:requests]]
 
 
 def _check_installed() -> None:

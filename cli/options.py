@@ -1,26 +1,28 @@
-"""The shared options, declared once as groups; each command takes the groups that it needs.
+"""How options are declared, and those of every command: where results go, how much is said.
 
-An option group is a frozen dataclass whose fields are options. `with_options` turns a function that takes
-groups into one that typer understands, so that a command reads
+An option group is a frozen dataclass whose fields are options, or option groups in turn. `with_options` turns a
+function that takes groups into one that typer understands, so that a command reads
 
     @with_options
-    def explain(trace: Traces, model: ModelOptions, engine: EngineOptions) -> None: ...
+    def explain(trace: Traces, *, asked: AnalysisOptions, json: JsonTarget = None) -> None: ...
 
 Every option can also be set by `KVTUNE_<NAME>` and by its long name in kvtune.toml (`kvtune.cli.settings`).
-Knows names, defaults and help; neither what values mean to the engine nor how files are read.
+Knows names, defaults and help. What decides an analysis is declared in `kvtune.cli.analysis_options`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from kvtune import __version__
+
+_Group = TypeVar("_Group")
 
 
 def option(
@@ -44,20 +46,8 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-MODEL = "Model and tokenizer"
-ENGINE = "Engine"
-REPLAY = "Replay"
-INPUT = "Input"
 OUTPUT = "Output"
 
-Traces = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TRACE",
-        help="Request logs, merged by timestamp; `-` is stdin, .gz and .zst are told by content.",
-        show_default=False,
-    ),
-]
 Version = Annotated[
     bool,
     typer.Option(
@@ -88,206 +78,6 @@ class GeneralOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """How requests become token ids."""
-
-    model: Annotated[
-        str | None,
-        option("--model", "DIR|HUB_ID", "Model folder in hub layout, or its name on the hub.", MODEL),
-    ] = None
-    tokenizer: Annotated[
-        str | None,
-        option("--tokenizer", "PATH|tiktoken:NAME", "Tokenizer, where it is not the model's.", MODEL),
-    ] = None
-    chat_template: Annotated[
-        str | None, option("--chat-template", "FILE", "Chat template, where it is not the model's.", MODEL)
-    ] = None
-    chat_template_content_format: Annotated[
-        Literal["auto", "string", "openai"],
-        option("--chat-template-content-format", None, "How the template takes message content.", MODEL),
-    ] = "auto"
-    trust_request_chat_template: Annotated[
-        bool,
-        option(
-            "--trust-request-chat-template",
-            "",
-            "Render chat templates that requests bring, as the engine does with the flag of this name.",
-            MODEL,
-        ),
-    ] = False
-    check_tokenizer: Annotated[
-        int | None,
-        option("--check-tokenizer", "N", "Encode N requests a second time as whole texts.", MODEL, min=0),
-    ] = None
-
-
-@dataclass(frozen=True)
-class SizeOptions:
-    """Where the sizes of the KV cache groups come from."""
-
-    groups: Annotated[
-        str | None,
-        option(
-            "--groups",
-            "SPEC",
-            "KV cache groups in the engine's order, such as mamba:528*3,full:528.",
-            ENGINE,
-        ),
-    ] = None
-    model_config: Annotated[
-        str | None, option("--model-config", "FILE", "config.json to take the sizes from.", ENGINE)
-    ] = None
-    startup_log: Annotated[
-        str | None, option("--startup-log", "FILE", "The server's start-up log, to read sizes from.", ENGINE)
-    ] = None
-    metrics: Annotated[
-        str | None, option("--metrics", "FILE|URL", "The server's /metrics, to read sizes from.", ENGINE)
-    ] = None
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """The settings of the server, as it runs today. Token counts unless said otherwise.
-
-    None is "not said": a start-up log or metrics may say it, else the default in brackets holds.
-    """
-
-    engine: Annotated[Literal["vllm"], option("--engine", None, "The engine that serves.", ENGINE)] = "vllm"
-    engine_version: Annotated[
-        str | None,
-        option("--engine-version", "X.Y", "Its release (default: the newest that is known).", ENGINE),
-    ] = None
-    match_unit: Annotated[
-        str | None, option("--match-unit", "N|unset", "The prefix match unit in force today. [unset]", ENGINE)
-    ] = None
-    num_blocks: Annotated[
-        str | None,
-        option(
-            "--num-blocks",
-            "N|unlimited",
-            "The engine's num_gpu_blocks, null block included. [unlimited]",
-            ENGINE,
-        ),
-    ] = None
-    max_num_batched_tokens: Annotated[
-        int | None,
-        option(
-            "--max-num-batched-tokens", "N", "Step budget, the largest prefill chunk. [8192]", ENGINE, min=1
-        ),
-    ] = None
-    max_num_seqs: Annotated[
-        int | None, option("--max-num-seqs", "N", "Requests in one step at most. [256]", ENGINE, min=1)
-    ] = None
-    long_prefill_token_threshold: Annotated[
-        int | None,
-        option(
-            "--long-prefill-token-threshold", "N", "Cap on one request's chunk; 0 is none. [0]", ENGINE, min=0
-        ),
-    ] = None
-    max_model_len: Annotated[
-        int | None, option("--max-model-len", "N", "Longest sequence that is served.", ENGINE, min=1)
-    ] = None
-    retention_interval: Annotated[
-        str | None,
-        option(
-            "--retention-interval", "N|none", "Keep a recurrent state every N tokens; none: all. [0]", ENGINE
-        ),
-    ] = None
-    draft: Annotated[
-        str | None, option("--draft", "METHOD:K", "Speculative decoding: method and draft tokens.", ENGINE)
-    ] = None
-    state_export: Annotated[
-        int | None,
-        option("--state-export", "ALIGN", "States can leave a chunk at multiples of ALIGN.", ENGINE, min=1),
-    ] = None
-    dcp: Annotated[int, option("--dcp", "N", "Decode context parallel size.", ENGINE, min=1)] = 1
-    hash_algo: Annotated[
-        str | None, option("--hash-algo", "NAME", "Prefix caching hash. [sha256]", ENGINE)
-    ] = None
-    no_prefix_caching: Annotated[
-        bool, option("--no-prefix-caching", "", "The server runs without prefix caching.", ENGINE)
-    ] = False
-    kv_connector: Annotated[bool, option("--kv-connector", "", "A KV connector is configured.", ENGINE)] = (
-        False
-    )
-
-
-@dataclass(frozen=True)
-class ReplayOptions:
-    """Which units are replayed, and under which load."""
-
-    units: Annotated[
-        str, option("--units", "auto|16,32,...", "Match units to replay.", REPLAY, show_default=True)
-    ] = "auto"
-    arrivals: Annotated[
-        Literal["sequential", "trace"],
-        option("--arrivals", None, "One request after the other, or by timestamps.", REPLAY),
-    ] = "sequential"
-    outputs: Annotated[
-        Literal["none", "length", "recorded"],
-        option("--outputs", None, "What answers put into the cache.", REPLAY),
-    ] = "none"
-    step_cost_tokens: Annotated[
-        str,
-        option(
-            "--step-cost-tokens",
-            "N|REPORT.json",
-            "Price of one more prefill step, in prefilled tokens; or as a report of `validate --clock virtual` "
-            "measured it, which then times --arrivals trace too.",
-            REPLAY,
-            show_default=True,
-        ),
-    ] = "128"
-    capacity_curve: Annotated[
-        bool,
-        option(
-            "--capacity-curve",
-            "",
-            "Replay all units over a ladder of pool sizes: at most a dozen times the replays.",
-            REPLAY,
-        ),
-    ] = False
-    levers: Annotated[
-        bool,
-        option("--levers", "", "Also try what else would recover tokens: priming, padding, flags.", REPLAY),
-    ] = False
-    window: Annotated[
-        str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
-    ] = None
-    replicas: Annotated[
-        int,
-        option("--replicas", "N", "Spread requests over N caches, where the log names none.", REPLAY, min=1),
-    ] = 1
-    route: Annotated[
-        Literal["sticky", "random", "prefix"], option("--route", None, "How --replicas are chosen.", REPLAY)
-    ] = "sticky"
-    by_field: Annotated[
-        str | None,
-        option("--by-field", "NAME", "One cache per value of this field: replica, server, tenant.", REPLAY),
-    ] = None
-    seed: Annotated[int, option("--seed", "N", "Seed of resampling and random routing.", REPLAY)] = 0
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """How traces are read."""
-
-    format: Annotated[
-        str, option("--format", "auto|NAME", "Trace format; `kvtune formats` lists them.", INPUT)
-    ] = "auto"
-    max_line_bytes: Annotated[
-        int, option("--max-line-bytes", "N", "Longest line that is read.", INPUT, min=1)
-    ] = 256 * 2**20
-    strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
-    rejects: Annotated[
-        str | None, option("--rejects", "FILE", "Keep rejected lines as they stood, to be mended.", INPUT)
-    ] = None
-    workers: Annotated[int | None, option("--workers", "N", "Cores to use (default: all).", INPUT, min=1)] = (
-        None
-    )
-
-
-@dataclass(frozen=True)
 class OutputOptions:
     """Where reports go. Without any: the terminal report on stdout."""
 
@@ -313,7 +103,7 @@ class DetailOptions:
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """`function` with each parameter that is an option group replaced by the group's options.
+    """`function` with each parameter that is an option group replaced by the group's options, in their order.
 
     Every command takes `GeneralOptions`; those that ask for them by a parameter `general` are given them.
     """
@@ -323,32 +113,57 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     if not wants_general:
         asked["general"] = inspect.Parameter("general", inspect.Parameter.KEYWORD_ONLY)
         hints["general"] = GeneralOptions
-    groups: dict[str, type[Any]] = {}
+    groups = {name: hints[name] for name in asked if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
-    for parameter in asked.values():
-        hint = hints[parameter.name]
-        if not is_dataclass(hint):
-            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        groups[parameter.name] = hint  # type: ignore[assignment]
-        options = get_type_hints(hint, include_extras=True)
-        parameters.extend(
-            inspect.Parameter(
-                item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=options[item.name]
-            )
-            for item in fields(hint)
-        )
+    for name, parameter in asked.items():
+        if name in groups:
+            parameters.extend(_parameters(groups[name]))
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        grouped = {
-            name: group(**{item.name: values.pop(item.name) for item in fields(group)})
-            for name, group in groups.items()
-        }
+        own = {name: values[name] for name in asked if name not in groups}
+        grouped = {name: filled(group, values) for name, group in groups.items()}
         if not wants_general:
             del grouped["general"]
-        function(**values, **grouped)
+        function(**own, **grouped)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {item.name: item.annotation for item in parameters}
     return command
+
+
+def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
+    """A parameter for each option of a group, those of the groups in it at their place."""
+    hints = get_type_hints(group, include_extras=True)
+    for item in fields(group):
+        if is_dataclass(hints[item.name]):
+            yield from _parameters(hints[item.name])
+        else:
+            yield inspect.Parameter(
+                item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name]
+            )
+
+
+def filled(group: type[_Group], values: Mapping[str, Any]) -> _Group:
+    """An option group with these values by option name; options that are not among them are at their defaults."""
+    hints = get_type_hints(group)
+    return group(
+        **{
+            item.name: filled(hints[item.name], values)
+            if is_dataclass(hints[item.name])
+            else values.get(item.name, item.default)
+            for item in fields(group)  # type: ignore[arg-type]
+        }
+    )
+
+
+def options_of(group: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and default of every option of a filled group, those of the groups in it at their place."""
+    for item in fields(group):
+        value = getattr(group, item.name)
+        if is_dataclass(value):
+            yield from options_of(value)
+        else:
+            yield item.name, value, item.default

@@ -7,48 +7,44 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
+from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.engine import Server, duration_of, serve_flags, server_of, split_serve_command, units_of
-from kvtune.cli.options import (
-    DetailOptions,
-    EngineOptions,
-    GeneralOptions,
-    InputOptions,
-    ModelOptions,
-    ReplayOptions,
-    SizeOptions,
-)
+from kvtune.cli.options import DetailOptions, GeneralOptions
 from kvtune.cli.output import note
 from kvtune.cli.progress import StageProgress
+from kvtune.cli.reproduce import command_line
 from kvtune.cli.step_price import StepPrice, step_price
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the options come to: `files` without and `model` with what a serve command added, `price` of a step."""
+    """What the options come to: `files` without a serve command and `asked` with its model, `price` of a step."""
 
     files: list[str]
-    model: ModelOptions
+    asked: AnalysisOptions
     serve: ServeCommand | None
     loaded: LoadedTrace
     server: Server
     options: AnalyzeOptions
     price: StepPrice
 
+    def command_line(self, command: str, *groups: Any) -> str:
+        """The line that asks for this again; `groups` are the command's option groups beside `asked`."""
+        words = self.serve.words if self.serve is not None else ()
+        return command_line(command, self.files, self.asked, *groups, serve=words)
+
 
 def prepare(
     traces: list[str],
+    asked: AnalysisOptions,
+    detail: DetailOptions,
     progress: StageProgress,
     *,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
-    detail: DetailOptions,
     general: GeneralOptions,
     force: bool,
 ) -> Prepared:
@@ -59,11 +55,12 @@ def prepare(
         NoUsableRequestError: nothing is left of the trace.
     """
     files, words = split_serve_command(traces)
-    serve = parse_serve_command(words, serve_flags(engine)) if words else None
+    serve = parse_serve_command(words, serve_flags(asked.engine)) if words else None
     if serve is not None:
-        model = replace(model, model=model.model or serve.model)
+        asked = replace(asked, model=replace(asked.model, model=asked.model.model or serve.model))
         if serve.ignored:
             note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
+    model, sizes, engine, replay = asked.model, asked.sizes, asked.engine, asked.replay
     price = step_price(replay.step_cost_tokens)
     stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
     server = server_of(engine, sizes, model.model, serve) if stated else None
@@ -81,7 +78,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
-        workers=input.workers or _usable_cores(),
+        workers=asked.input.workers or _usable_cores(),
         check_integrity=general.debug,
     )
     encoding = Encoding(
@@ -92,11 +89,11 @@ def prepare(
         seed=replay.seed,
         max_model_len=server.config.max_model_len if server else engine.max_model_len,
     )
-    loaded = load_trace(files, input, model, encoding, progress, force=force, quiet=general.quiet)
+    loaded = load_trace(files, asked.input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     price.check(server.config.groups)
-    return Prepared(files, model, serve, loaded, server, options, price)
+    return Prepared(files, asked, serve, loaded, server, options, price)
 
 
 def _usable_cores() -> int:

@@ -9,9 +9,12 @@ import typer
 
 from kvtune.cli.options import OutputOptions, with_options
 from kvtune.cli.output import claim_files
+from kvtune.tokenization.errors import UnusableInputError
 
 if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
+
+MAX_REPORT_BYTES = 1 << 30
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT.json", help="What `analyze --json` wrote.")]
 
@@ -29,8 +32,10 @@ def read_report(path: str) -> Report:
     """The report in a file.
 
     Raises:
-        UnusableInputError: not readable, or not a report of this schema.
+        UnusableInputError: too large, or not a report of this schema.
     """
     from kvtune.analyzers.report import decode_report
 
+    if Path(path).stat().st_size > MAX_REPORT_BYTES:
+        raise UnusableInputError("is too large for a report", where=path, wanted="at most 1 GiB")
     return decode_report(Path(path).read_bytes(), path)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
-_DECIDES_NOTHING = frozenset({"rejects", "strict", "workers"})
+from kvtune.cli.options import options_of
+
+DECIDES_NOTHING = frozenset({"rejects", "strict", "workers", "ready_timeout", "log_dir", "allow_traffic"})
+"""Options that no number depends on."""
 
 
 def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Sequence[str] = ()) -> str:
     """`kvtune COMMAND TRACE... --option value ... -- vllm serve ...` with every option that is not at its default."""
     words = ["kvtune", command, *traces]
     for group in groups:
-        for item in fields(group):
-            value = getattr(group, item.name)
-            if item.name in _DECIDES_NOTHING or value == item.default:
+        for name, value, default in options_of(group):
+            if name in DECIDES_NOTHING or value == default:
                 continue
-            words.append("--" + item.name.replace("_", "-"))
+            words.append("--" + name.replace("_", "-"))
             words += [] if value is True else [str(value)]
     return shlex.join([*words, "--", *serve] if serve else words)

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvtune.cli.options import (
-    ENGINE,
-    MODEL,
-    REPLAY,
-    EngineOptions,
-    Force,
-    GeneralOptions,
-    JsonTarget,
-    SizeOptions,
-    option,
-    with_options,
-)
+from kvtune.cli.analysis_options import ENGINE, REPLAY, EngineOptions, Model, SizeOptions
+from kvtune.cli.options import Force, GeneralOptions, JsonTarget, option, with_options
 from kvtune.cli.output import STDOUT, claim_files, has_colour, note, terminal_width, write_file, write_stdout
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -33,9 +23,6 @@ Serve = Annotated[
         help="A whole serve command behind two dashes; its flags lie over the options.",
         show_default=False,
     ),
-]
-Model = Annotated[
-    str | None, option("--model", "DIR|HUB_ID", "Model folder in hub layout, or its name on the hub.", MODEL)
 ]
 Units = Annotated[
     str,

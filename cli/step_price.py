@@ -11,12 +11,11 @@ from pathlib import Path
 
 from kvtune.analyzers.fitted_cost import FittedStepCost, check_same_model, check_usable
 from kvtune.analyzers.layout import KVCacheGroup
-from kvtune.analyzers.report import decode_report
 from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.cli.report import read_report
 from kvtune.tokenization.errors import UnusableInputError
 
 OPTION = "--step-cost-tokens"
-_MAX_REPORT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,14 @@ def step_price(text: str) -> StepPrice:
         tokens = -1
     if tokens >= 0:
         return StepPrice(tokens)
-    path = Path(text)
-    if not path.is_file() or path.stat().st_size > _MAX_REPORT_BYTES:
+    if not Path(text).is_file():
         raise UnusableInputError(
             "is unusable",
             field=OPTION,
             found=repr(text[:80]),
             wanted="a number of tokens from 0 on, or a report of `kvtune validate --clock virtual --json FILE`",
         )
-    report = decode_report(path.read_bytes(), text)
+    report = read_report(text)
     found = check_usable(report.validation.step_cost if report.validation else None, text)
     return StepPrice(
         round(found.step_cost_tokens or 0),

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
-from kvtune.cli.options import InputOptions, ModelOptions
+from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace

@@ -5,39 +5,24 @@ Knows options and where results go; what is run, and how, is for `kvtune.gpu_pro
 
 from __future__ import annotations
 
-import json
-import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.analyze import Analyzed, analyze_traces
-from kvtune.cli.options import (
-    DetailOptions,
-    EngineOptions,
-    GeneralOptions,
-    InputOptions,
-    ModelOptions,
-    OutputOptions,
-    ReplayOptions,
-    SizeOptions,
-    option,
-    with_options,
-)
+from kvtune.cli.options import DetailOptions, GeneralOptions, OutputOptions, with_options
 from kvtune.cli.output import claim_files, note
+from kvtune.cli.probe import ProbeChoices, device_of, retold, slo_of
+from kvtune.cli.reproduce import command_line
+from kvtune.cli.stored import as_stored, stored_report
 from kvtune.tokenization.errors import UnusableInputError
 
 if TYPE_CHECKING:
-    from kvtune.analyzers.report import Report
     from kvtune.analyzers.validation import Validation
-
-PROBE = "Probe"
-INTERRUPTED = 130
-RUNS_ON_SERVER = 2
-"""There and back again: each candidate's server is started twice."""
-_MAX_REPORT_BYTES = 1 << 30
+    from kvtune.cli.prepare import Prepared
 
 Subject = Annotated[
     list[str] | None,
@@ -50,89 +35,12 @@ Subject = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class ProbeChoices:
-    """What candidates are run on, and how."""
-
-    gpu: Annotated[bool, option("--gpu", "", "The bundled engine on this machine's GPU.", PROBE)] = False
-    device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        option("--device", "cpu|cuda", "Device of the bundled engine. [cpu]", PROBE),
-    ] = None
-    serve: Annotated[
-        str | None,
-        option(
-            "--serve", '"vllm serve ..."', "Start this server once per candidate and replay there.", PROBE
-        ),
-    ] = None
-    endpoint: Annotated[
-        str | None, option("--endpoint", "URL", "Replay against a vLLM server that is running.", PROBE)
-    ] = None
-    clock: Annotated[
-        Literal["model", "virtual", "wall"] | None,
-        option(
-            "--clock",
-            "model|virtual|wall",
-            "Step times by a model (repeatable), or measured, gaps skipped or waited for. [model on cpu, else virtual]",
-            PROBE,
-        ),
-    ] = None
-    exact: Annotated[
-        bool, option("--exact", "", "Equal bits with and without cache, and the proof of it.", PROBE)
-    ] = False
-    layers: Annotated[
-        int | None,
-        option("--layers", "N", "Layers of each kind, at the model's full width.", PROBE, min=1),
-    ] = None
-    requests: Annotated[
-        int | None,
-        option("--requests", "N", "Run the first N requests. [as many as a few minutes allow]", PROBE, min=1),
-    ] = None
-    runs: Annotated[
-        int | None,
-        option(
-            "--runs",
-            "N",
-            "Runs per candidate. [1 under the model clock, 2 on a server, else 4]",
-            PROBE,
-            min=1,
-        ),
-    ] = None
-    slo: Annotated[
-        str | None,
-        option(
-            "--slo",
-            "ttft=S,tpot=S",
-            "Objectives in seconds (ttft, tpot, e2e): requests that meet all of them, and the largest load at which "
-            "95 % do.",
-            PROBE,
-        ),
-    ] = None
-    as_chat: Annotated[
-        bool, option("--as-chat", "", "Send chats to the server, and compare its token ids.", PROBE)
-    ] = False
-    ready_timeout: Annotated[
-        float, option("--ready-timeout", "S", "How long a server may take to load, in seconds.", PROBE, min=1)
-    ] = 900
-    log_dir: Annotated[
-        str | None,
-        option("--log-dir", "DIR", "Keep the started servers' logs there. [a temporary folder]", PROBE),
-    ] = None
-    allow_traffic: Annotated[
-        bool, option("--allow-traffic", "", "Go on although others are using the server.", PROBE)
-    ] = False
-
-
 @with_options
 def validate(
     trace: Subject = None,
     *,
     probe: ProbeChoices,
-    model: ModelOptions,
-    sizes: SizeOptions,
-    engine: EngineOptions,
-    replay: ReplayOptions,
-    input: InputOptions,
+    asked: AnalysisOptions,
     output: OutputOptions,
     general: GeneralOptions,
 ) -> None:
@@ -142,112 +50,62 @@ def validate(
     from kvtune.gpu_probe.choosing import with_validation
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
-    device, slo = _device(probe), _slo(probe.slo)
+    claim_files([output.json, output.html, output.md, asked.input.rejects], force=output.force)
+    device, slo = device_of(probe), slo_of(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device
 
         open_device(device)  # refused before a trace is read
-    groups = _Groups(model, sizes, engine, replay, input)
-    stored = None
-    if not trace:
+    traces = trace or []
+    stored = stored_report(traces[0]) if len(traces) == 1 else None
+    if stored is not None:
+        traces, asked = as_stored(stored, traces[0], asked)
+    stated, self_check = asked, not traces
+    if self_check:
         note("no trace given: a self-check of this machine with the bundled sample", quiet=general.quiet)
-        trace, groups = _self_check(groups)
-    elif len(trace) == 1 and (stored := _stored_report(trace[0])) is not None:
-        trace, groups = _as_stored(stored, trace[0])
+        traces, asked = _self_check(asked)
     if probe.serve is not None:
         from kvtune.cli.live import with_served_model
 
-        groups = replace(groups, model=with_served_model(groups.model, probe.serve))
+        asked = replace(asked, model=with_served_model(asked.model, probe.serve))
+
+    def command(ready: Prepared) -> str:
+        if self_check:  # neither the sample nor its model is named, or it would be a run like any other
+            return command_line("validate", (), stated, retold(probe))
+        return ready.command_line("validate", retold(probe))
+
     found = analyze_traces(
-        "validate",
-        trace,
-        model=groups.model,
-        sizes=groups.sizes,
-        engine=groups.engine,
-        replay=groups.replay,
-        input=groups.input,
-        detail=DetailOptions(),
+        traces,
+        asked,
+        DetailOptions(),
+        command=command,
         general=general,
         force=output.force,
     )
-    if stored is not None and found.loaded.info.sha256 != stored.trace.sha256:
+    if stored is not None and found.ready.loaded.info.sha256 != stored.trace.sha256:
         raise UnusableInputError(
             "the trace is not the one that was analyzed",
             where=", ".join(stored.trace.files),
             field="trace.sha256",
-            found=found.loaded.info.sha256[:16],
+            found=found.ready.loaded.info.sha256[:16],
             wanted=stored.trace.sha256[:16],
             way_out="analyze it again",
         )
     report, interrupted = found.report, False
     if device is None:
-        report, validation, interrupted = _on_server(found, trace, groups, probe, slo, general)
+        from kvtune.cli.live import validate_on_server
+
+        report, validation, interrupted = validate_on_server(found, probe, slo, quiet=general.quiet)
     else:
-        validation, interrupted = _execute(found, groups, probe, device, slo, general)
+        validation, interrupted = _execute(found, probe, device, slo, general, self_check=self_check)
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if not validation.agrees or (input.strict and found.loaded.info.rejected):
+        raise typer.Abort
+    if not validation.agrees or (asked.input.strict and found.ready.loaded.info.rejected):
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """The option groups that decide the analysis."""
-
-    model: ModelOptions
-    sizes: SizeOptions
-    engine: EngineOptions
-    replay: ReplayOptions
-    input: InputOptions
-    self_check: bool = False
-
-
-def _device(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
-    """The bundled engine's device; None where a server was named."""
-    ways = [
-        name
-        for name, asked in (
-            ("--gpu", probe.gpu),
-            ("--device", probe.device is not None),
-            ("--serve", probe.serve is not None),
-            ("--endpoint", probe.endpoint is not None),
-        )
-        if asked
-    ]
-    if len(ways) > 1 and not (probe.gpu and ways == ["--gpu", "--device"] and probe.device == "cuda"):
-        raise UnusableInputError("only one of these can be run on", field=", ".join(ways))
-    if probe.serve is not None or probe.endpoint is not None:
-        return None
-    return "cuda" if probe.gpu or probe.device == "cuda" else "cpu"
-
-
-def _slo(text: str | None) -> dict[str, float]:
-    """The value of --slo, in seconds by figure.
-
-    Raises:
-        UnusableInputError: an entry that is none.
-    """
-    objectives: dict[str, float] = {}
-    for entry in text.split(",") if text else ():
-        name, _, value = entry.partition("=")
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = 0.0
-        if name.strip() not in ("ttft", "tpot", "e2e") or not 0 < seconds < 1e9:
-            raise UnusableInputError(
-                "is no objective",
-                field="--slo",
-                found=repr(entry[:40]),
-                wanted="for instance ttft=0.5,tpot=0.05",
-            )
-        objectives[name.strip()] = seconds
-    return objectives
-
-
-def _self_check(groups: _Groups) -> tuple[list[str], _Groups]:
+def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:
     """The bundled sample with the bundled model."""
     import kvtune
 
@@ -257,103 +115,47 @@ def _self_check(groups: _Groups) -> tuple[list[str], _Groups]:
         raise UnusableInputError(
             "the bundled sample is not installed", where=str(sample), way_out="name a trace and a --model"
         )
-    return [str(sample)], _Groups(
-        replace(groups.model, model=groups.model.model or str(folder / "tiny-hybrid")),
-        groups.sizes,
-        groups.engine,
-        groups.replay,
-        groups.input,
-        self_check=True,
-    )
-
-
-def _stored_report(path: str) -> Report | None:
-    """The report in a file; None for anything else."""
-    from kvtune.analyzers.report import decode_report
-
-    place = Path(path)
-    if place.suffix != ".json" or not place.is_file() or place.stat().st_size > _MAX_REPORT_BYTES:
-        return None
-    data = place.read_bytes()
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("kvtune."):
-        return None
-    return decode_report(data, path)
-
-
-def _as_stored(report: Report, path: str) -> tuple[list[str], _Groups]:
-    """The traces and options of the command that a report names.
-
-    Raises:
-        UnusableInputError: it came from stdin, or the command cannot be read any more.
-    """
-    from typer.core import TyperCommand
-    from typer.main import get_command
-
-    from kvtune.cli.app import app
-
-    words = shlex.split(report.command)
-    command: Any = get_command(app).commands.get(words[1]) if len(words) > 1 else None  # type: ignore[attr-defined]
-    if command is None or words[1] not in ("analyze", "validate"):
-        raise UnusableInputError("names no command to repeat", where=path, field="command")
-    context = typer.Context(command, info_name=words[1])
-    TyperCommand.parse_args(command, context, words[2:])  # as stated, without a kvtune.toml of today
-    values: dict[str, Any] = context.params
-    traces = list(values.get("trace") or ())
-    if "-" in traces or not traces:
-        raise UnusableInputError(
-            "the trace came from stdin and cannot be opened again",
-            where=path,
-            field="trace.files",
-            way_out="name the trace instead of the report",
-        )
-
-    def group(kind: type[Any]) -> Any:
-        return kind(**{item.name: values[item.name] for item in fields(kind)})
-
-    return traces, _Groups(
-        *map(group, (ModelOptions, SizeOptions, EngineOptions, ReplayOptions, InputOptions))
-    )
+    model = asked.model.model or str(folder / "tiny-hybrid")
+    return [str(sample)], replace(asked, model=replace(asked.model, model=model))
 
 
 def _execute(
     found: Analyzed,
-    groups: _Groups,
     probe: ProbeChoices,
     device: Literal["cpu", "cuda"],
     slo: dict[str, float],
     general: GeneralOptions,
+    *,
+    self_check: bool,
 ) -> tuple[Validation, bool]:
     """The validation, and whether it was interrupted."""
     from kvtune.cli.progress import StageProgress
     from kvtune.gpu_probe.choosing import flag_of, units_to_validate
 
+    ready = found.ready
     units = [flag_of(found.report, unit) for unit in units_to_validate(found.report)]
     with StageProgress(quiet=general.quiet) as progress:
         from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 
         result = validate_on_engine(
-            found.loaded.trace,
-            found.server.config,
+            ready.loaded.trace,
+            ready.server.config,
             units,
             ProbeOptions(
                 device=device,
                 clock=probe.clock or ("model" if device == "cpu" else "virtual"),
-                model=_model_folder(groups),
+                model=_model_folder(ready.asked),
                 layers=probe.layers,
                 runs=probe.runs,
                 exact=probe.exact,
                 slo=slo,
-                arrivals=groups.replay.arrivals,
-                outputs=groups.replay.outputs,
-                seed=groups.replay.seed,
-                cost=found.price.model,
-                priced_by=found.price.source,
+                arrivals=ready.asked.replay.arrivals,
+                outputs=ready.asked.replay.outputs,
+                seed=ready.asked.replay.seed,
+                cost=ready.price.model,
+                priced_by=ready.price.source,
                 requests=probe.requests,
-                self_check=groups.self_check,
+                self_check=self_check,
                 check=general.debug,
             ),
             progress,
@@ -361,45 +163,11 @@ def _execute(
     return result.validation, result.interrupted
 
 
-def _on_server(
-    found: Analyzed,
-    traces: list[str],
-    groups: _Groups,
-    probe: ProbeChoices,
-    slo: dict[str, float],
-    general: GeneralOptions,
-) -> tuple[Report, Validation, bool]:
-    """The report for the sizes that the server resolved, the validation, and whether it was interrupted."""
-    from kvtune.cli.live import ServerChoices, validate_on_server
-
-    return validate_on_server(
-        found,
-        traces,
-        ServerChoices(
-            serve=probe.serve,
-            endpoint=probe.endpoint,
-            runs=probe.runs or RUNS_ON_SERVER,
-            requests=probe.requests,
-            as_chat=probe.as_chat,
-            slo=slo,
-            ready_timeout_s=probe.ready_timeout,
-            log_dir=probe.log_dir,
-            allow_traffic=probe.allow_traffic,
-        ),
-        groups.model,
-        groups.sizes,
-        groups.engine,
-        groups.replay,
-        groups.input,
-        quiet=general.quiet,
-    )
-
-
-def _model_folder(groups: _Groups) -> Path | None:
+def _model_folder(asked: AnalysisOptions) -> Path | None:
     """The folder whose config.json describes the model, where one is known."""
     from kvtune.tokenization.hub import find_model
 
-    if groups.sizes.model_config:
-        path = Path(groups.sizes.model_config)
+    if asked.sizes.model_config:
+        path = Path(asked.sizes.model_config)
         return path if path.is_dir() else path.parent
-    return find_model(groups.model.model) if groups.model.model else None
+    return find_model(asked.model.model) if asked.model.model else None

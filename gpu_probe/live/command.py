@@ -20,6 +20,10 @@ _TAKEN_OVER = {"host": 1, "port": 1, "prefix-match-unit": 1, "uds": 1}
 _SWITCHES = {"enable-prompt-tokens-details", "no-enable-prompt-tokens-details"}
 _SECRET = re.compile(r"key|token$|secret|password", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+_SECRET_WITHIN = re.compile(r"(?:key|token|secret|password)[\"']?[\s=:]+", re.IGNORECASE)
+"""Where a secret begins in the middle of a word: `HF_TOKEN=…` for `docker run -e`, JSON, a whole line for `bash -c`."""
+_SEVERAL = "api-key"
+"""A flag that any number of words may follow."""
 _HIDDEN = "***"
 
 
@@ -55,6 +59,13 @@ class ServeLine:
             for name, value in self.environment({}).items()
         ]
         return " ".join([*front, *(shlex.quote(word) for word in _without_secrets(self.start(unit, port)))])
+
+    def retold(self) -> str:
+        """The line as it can be given once more, for a report: what each start sets itself is left out, and so are
+        secrets, which the environment may hold."""
+        front = [f"{name}={value}" for name, value in self.variables if not _SECRET.search(name)]
+        unit = () if self.unit is None else ("--prefix-match-unit", str(self.unit))
+        return shlex.join([*front, *_without_secrets(self.words, hidden=None), *unit])
 
     def api_key(self, inherited: Mapping[str, str]) -> str | None:
         """The key that this server will ask for."""
@@ -119,12 +130,21 @@ def _without_taken_over(words: list[str]) -> list[str]:
     return kept
 
 
-def _without_secrets(words: tuple[str, ...]) -> list[str]:
+def _without_secrets(words: tuple[str, ...], hidden: str | None = _HIDDEN) -> list[str]:
+    """Words with secrets replaced by `hidden`; None leaves them out together with their flags."""
     shown: list[str] = []
-    hide = False
+    flag, further = "", False  # the secret flag that words belong to, and whether it has one already
     for word in words:
+        if flag and not word.startswith("-" if further else "--"):
+            shown += [] if hidden is None else [hidden]
+            flag, further = (flag, True) if flag == _SEVERAL else ("", False)
+            continue
         name, equals, _ = word.partition("=")
         secret = word.startswith("--") and bool(_SECRET.search(name)) and "tokens" not in name
-        shown.append(_HIDDEN if hide else f"{name}={_HIDDEN}" if secret and equals else word)
-        hide = secret and not equals
+        if not secret:
+            within = _SECRET_WITHIN.search(word)
+            shown.append(word if within is None else word[: within.end()] + _HIDDEN)
+        elif hidden is not None:
+            shown.append(f"{name}={hidden}" if equals else word)
+        flag, further = (name.lstrip("-").replace("_", "-") if secret and not equals else ""), False
     return shown

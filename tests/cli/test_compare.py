@@ -72,3 +72,12 @@ def test_reports_without_hits_can_be_compared(report: Report) -> None:
     nothing = Losses(unit=528, hit_tokens=0)
     empty = replace(report, losses=replace(report.losses, current=nothing))
     assert compare_reports(empty, empty).worse_fraction == 0
+
+
+def test_a_file_too_large_for_a_report_is_not_read(
+    run, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvtune.cli.report.MAX_REPORT_BYTES", 100)
+    done = run("report", str(stored))
+    assert (done.code, done.out) == (2, "")
+    assert "report.json: is too large for a report" in done.err

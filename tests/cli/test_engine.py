@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvtune.analyzers.layout import Drafter
+from kvtune.cli.analysis_options import EngineOptions, SizeOptions
 from kvtune.cli.engine import duration_of, server_of, units_of
-from kvtune.cli.options import EngineOptions, SizeOptions
 from kvtune.tokenization.errors import UnusableInputError
 
 GROUPS = "mamba:528*3,full:528"

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from kvtune.analyzers.report import Report
+from kvtune.cli.analysis_options import EngineOptions, InputOptions, ModelOptions, ReplayOptions
 from kvtune.cli.measuring import Stopwatch, created_now
-from kvtune.cli.options import EngineOptions, InputOptions, ModelOptions, ReplayOptions
 from kvtune.cli.progress import StageProgress
 from kvtune.cli.reproduce import command_line
 from kvtune.tokenization.errors import UnusableInputError

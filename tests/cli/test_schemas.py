@@ -81,6 +81,7 @@ def test_added_fields_of_a_later_version_are_passed_over(report: Report) -> None
         ('{"schema": "kvtune.report/1"}', "missing required field"),
         ("{", "truncated"),
         ("[]", "Expected `object`"),
+        ('{"schema": "kvtune.report/1", "a": ' + "[" * 100_000, "recursion"),
     ],
 )
 def test_other_documents_are_refused_by_name(text: str, words: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from kvtune.cli.app import app, main
+from kvtune.cli.options import options_of
 from kvtune.cli.settings import find_settings, load_settings, long_options, settings_template
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -23,9 +23,9 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     seen: dict[str, object] = {}
 
-    def catch(_trace: object, **groups: object) -> int:
-        for group in groups.values():
-            seen.update(vars(group) if is_dataclass(group) else {})
+    def catch(_trace: object, *groups: object, write_prime: str | None) -> int:
+        for group in groups:
+            seen.update((name, value) for name, value, _ in options_of(group))
         return 0
 
     monkeypatch.setattr("kvtune.cli.analyze.run_analysis", catch)

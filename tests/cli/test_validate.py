@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,72 @@ def test_a_report_of_stdin_is_refused(stored, capsys):
     assert "stdin" in capsys.readouterr().err
 
 
+def test_the_command_in_the_report_runs_the_same_again(tmp_path, capsys):
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    asked = ("--device", "cpu", "--slo", "ttft=1,e2e=2", "--clock", "model", "--log-dir", str(tmp_path))
+    assert validate(TRACE, *asked, "--json", str(first)) == 0
+    document = json.loads(first.read_bytes())
+    words = shlex.split(document["command"])
+    assert words[:3] == ["kvtune", "validate", TRACE]
+    assert words[-8:] == ["--device", "cpu", "--clock", "model", "--requests", "2", "--slo", "ttft=1,e2e=2"]
+    assert main([*words[1:], "--quiet", "--json", str(second)]) == 0
+    capsys.readouterr()
+    again = json.loads(second.read_bytes())
+    del document["measured"], again["measured"]
+    assert again == document
+
+
+@pytest.mark.parametrize("server", ["--serve", "--endpoint"])
+def test_a_stored_command_starts_and_asks_nothing(server, stored, tmp_path, capsys):
+    """The probe is the one of today, whatever the file names."""
+    mark, target = tmp_path / "mark", tmp_path / "v.json"
+    program = shlex.join([sys.executable, "-c", f"open({str(mark)!r}, 'w')"])
+    named = (server, program if server == "--serve" else "http://127.0.0.1:9")
+    probe = shlex.join([*named, "--clock", "wall", "--runs", "50", "--slo", "ttft=1", "--log-dir", str(mark)])
+    document = json.loads(stored.read_bytes())
+    document["command"] = document["command"].replace("kvtune analyze", "kvtune validate") + " " + probe
+    stored.write_text(json.dumps(document))
+    assert main(["validate", str(stored), "--quiet", "--requests", "2", "--json", str(target)]) == 0
+    capsys.readouterr()
+    assert not mark.exists()
+    document = json.loads(target.read_bytes())
+    found = document["validation"]
+    assert (found["device"], found["runs"], found["slo"]) == ("CPU, 1 thread", 1, None)
+    assert document["command"].endswith("--units 176,528 --requests 2")
+
+
+def test_a_self_check_names_neither_sample_nor_model_and_is_one_again(tmp_path, capsys):
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    assert validate("--json", str(first)) == 0
+    document = json.loads(first.read_bytes())
+    assert document["command"] == "kvtune validate --units 176,528 --requests 2"
+    assert main(["validate", str(first), "--quiet", "--requests", "2", "--json", str(second)]) == 0
+    capsys.readouterr()
+    again = json.loads(second.read_bytes())
+    del document["measured"], again["measured"]
+    assert again == document
+
+
+def test_the_model_of_a_serve_command_behind_two_dashes_is_run(monkeypatch, tmp_path, capsys):
+    from kvtune.gpu_probe import validate as probe
+
+    class ReachedError(Exception):
+        pass
+
+    def seen(_trace, _config, _units, options, _progress):
+        assert options.model == SAMPLES / "tiny-hybrid"
+        raise ReachedError
+
+    monkeypatch.setattr(probe, "validate_on_engine", seen)
+    stored = tmp_path / "report.json"
+    serve = ("--", "vllm", "serve", str(SAMPLES / "tiny-hybrid"))
+    (tmp_path / "t.jsonl.gz").write_bytes(Path(TRACE).read_bytes())
+    asked = ("analyze", str(tmp_path / "t.jsonl.gz"), "--groups", "mamba:528,full:528", "--units", "528")
+    assert main([*asked, "--quiet", "--json", str(stored), *serve]) == 0
+    assert main(["validate", str(stored), "--quiet"]) == 70
+    assert "ReachedError" in capsys.readouterr().err
+
+
 def test_disagreement_exits_with_1_and_shows_both_figures(monkeypatch, tmp_path, capsys):
     from kvtune.gpu_probe.engine import runner
 
@@ -85,6 +154,21 @@ def test_disagreement_exits_with_1_and_shows_both_figures(monkeypatch, tmp_path,
     assert any(
         "predicted" in caveat and "matched" in caveat for caveat in document["recommendation"]["caveats"]
     )
+
+
+def test_an_interrupted_run_is_reported_and_exits_with_130(monkeypatch, tmp_path, capsys):
+    from kvtune.gpu_probe import validate as probe
+
+    original = probe.validate_on_engine
+    monkeypatch.setattr(
+        probe, "validate_on_engine", lambda *given: replace(original(*given), interrupted=True)
+    )
+    path = tmp_path / "v.json"
+    assert validate(TRACE, "--json", str(path)) == 130
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "Validated" in printed.out
+    assert json.loads(path.read_bytes())["validation"]["requests"] == 2
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -52,6 +53,32 @@ def test_serving_every_candidate(log: str, tmp_path: Path, capsys: pytest.Captur
     assert found["engine"]["source"] == "startup-log"
     assert errors.count("--enable-prompt-tokens-details") == 2
     assert "12 of 12 requests hit exactly what was predicted" in errors
+
+
+def test_the_command_in_the_report_serves_again_and_holds_no_secret(
+    log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    line = f"VLLM_API_KEY=hunter2 X=1 {PROGRAM} --prefix-match-unit 16"
+    asked = ("--groups", GROUPS_SPEC, "--serve", line, "--units", "16", "--runs", "1", "--requests", "3")
+    assert main(["validate", log, *asked, "--ready-timeout", "60", "--json", str(first)]) == 0
+    document = json.loads(first.read_text())
+    words = shlex.split(document["command"])
+    assert words[:3] == ["kvtune", "validate", log]
+    assert words[words.index("--serve") + 1] == f"X=1 {PROGRAM} --prefix-match-unit 16"
+    assert words[-4:] == ["--requests", "3", "--runs", "1"]
+    assert "hunter2" not in first.read_text()
+    assert main([*words[1:], "--json", str(second)]) == 0
+    capsys.readouterr()
+    again = json.loads(second.read_text())
+    assert again["command"] == document["command"]
+    for validated, repeated in zip(
+        document["validation"]["candidates"], again["validation"]["candidates"], strict=True
+    ):
+        assert (validated["unit"], validated["matched_tokens"]) == (
+            repeated["unit"],
+            repeated["matched_tokens"],
+        )
 
 
 def test_a_server_that_does_something_else(

@@ -55,6 +55,7 @@ def test_variables_in_front_go_into_the_environment() -> None:
         "vllm serve m --api-key hunter2 --hf-token hunter2",
         "vllm serve m --api-key=hunter2 --hf_token=hunter2",
         "VLLM_API_KEY=hunter2 HF_TOKEN=hunter2 vllm serve m",
+        "vllm serve m --api-key hunter2 hunter2b -tp 2",
     ],
 )
 def test_secrets_are_used_and_not_shown(text: str) -> None:
@@ -62,6 +63,34 @@ def test_secrets_are_used_and_not_shown(text: str) -> None:
     assert line.api_key({}) == "hunter2"
     assert "hunter2" not in line.shown(None, 1)
     assert "***" in line.shown(None, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        ("vllm serve m --port 8000 --prefix_match_unit=32 --hf-overrides '{\"a\": 1}'", None),
+        ("VLLM_X='a b' HF_TOKEN=hunter2 vllm serve m -tp 2", "'VLLM_X=a b' vllm serve m -tp 2"),
+        ("vllm serve m --api-key hunter2 hunter2 -tp 2 --hf_token=hunter2", "vllm serve m -tp 2"),
+        (
+            "vllm serve m --hf-token hunter2 --max-num-batched-tokens 64",
+            "vllm serve m --max-num-batched-tokens 64",
+        ),
+        ("docker run -e HF_TOKEN=hunter2 i --model m", "docker run -e 'HF_TOKEN=***' i --model m"),
+        ("bash -c 'vllm serve m --api-key hunter2'", "bash -c 'vllm serve m --api-key ***'"),
+        ("bash -c 'API_KEY=\"hunter2 x\" vllm serve m'", "bash -c 'API_KEY=***'"),
+        ('vllm serve m --x \'{"api_key": "hunter2"}\'', "vllm serve m --x '{\"api_key\": ***'"),
+        ("vllm serve m --env=HF_TOKEN=hunter2", "vllm serve m '--env=HF_TOKEN=***'"),
+    ],
+)
+def test_the_line_for_a_report_is_the_same_without_secrets(text: str, again: str | None) -> None:
+    line = parse_serve_line(text)
+    told = line.retold()
+    assert "hunter2" not in told
+    if again is None:
+        assert parse_serve_line(told) == line
+    else:
+        assert told == again
+    assert "hunter2" not in line.shown(None, 1)
 
 
 def test_a_flag_whose_name_only_sounds_secret_is_shown() -> None:
