@@ -20,7 +20,6 @@ from msgspec import UNSET, UnsetType
 from kvtune.analyzers.layout import Kind, MambaMode
 from kvtune.analyzers.pool.figures import CapacityPoint, FootprintBySetting, PoolAdvice
 from kvtune.analyzers.validation import Validation
-from kvtune.tokenization.errors import UnusableInputError
 
 SCHEMA: Literal["kvtune.report/1"] = "kvtune.report/1"
 
@@ -360,47 +359,3 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def candidate(self, unit: int) -> Candidate | None:
         """The row of a unit; where several lead to it, the one that names it."""
         return next((row for row in self.candidates if row.unit == unit), None)
-
-
-def encode_report(report: Report) -> bytes:
-    """The document, indented, with a final newline. Maps keep the order in which they were built."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
-
-
-def decode_report(data: bytes, source: str) -> Report:
-    """The report in a stored document; `source` names it in errors. Unknown fields are passed over.
-
-    Raises:
-        UnusableInputError: the bytes are no JSON, another schema, or a field is missing or of another type.
-    """
-    try:
-        schema = schema_of(data)
-        if schema != SCHEMA:
-            raise UnusableInputError(
-                "is a document of another kind",
-                where=source,
-                field="schema",
-                found=repr(schema)[:80],
-                wanted=SCHEMA,
-            )
-        return msgspec.json.decode(data, type=Report)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnusableInputError(
-            f"is no {SCHEMA} document: {error}",
-            where=source,
-            way_out="write one with `kvtune analyze --json FILE`",
-        ) from error
-
-
-def schema_of(data: bytes) -> str | None:
-    """The schema that a JSON document names; None where it names none.
-
-    Raises:
-        msgspec.DecodeError: no JSON object.
-        RecursionError: nested too deeply.
-    """
-    return msgspec.json.decode(data, type=_Header).schema
-
-
-class _Header(msgspec.Struct):
-    schema: str | None = None

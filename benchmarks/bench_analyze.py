@@ -64,10 +64,11 @@ def run_peer(prompts: str, model: str) -> dict[str, float]:
 
 def run_kvtune(trace: str, model: str, units: str) -> dict[str, float]:
     """The steps of the command, the vocabulary loaded before the clock starts."""
+    from kvtune.analyzers.document import encode_report
     from kvtune.analyzers.layout import EngineConfig, parse_groups
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze
-    from kvtune.analyzers.report import TokenizerInfo, TraceInfo, encode_report
+    from kvtune.analyzers.report import TokenizerInfo, TraceInfo
     from kvtune.cli.reporters.terminal import render_terminal
     from kvtune.tokenization.encode import encode_trace
     from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder

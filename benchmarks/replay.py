@@ -4,8 +4,8 @@
 
 The trace is tau-airline as `tests/data/prefix-structure` holds it (lengths and shared prefixes, no text). Printed are
 medians of interleaved rounds, in CPU seconds of this process: one unit, one request after another, for two layouts;
-all divisors of both block sizes; by timestamps with the recorded answers, async scheduling; and, beside them, what a plain
-dict lookup costs on this machine, to compare machines by. Peak memory is the whole process's.
+all divisors of both block sizes; by timestamps with the recorded answers, async scheduling; and, beside them, what a
+plain dict lookup costs on this machine, to compare machines by. Peak memory is the whole process's.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from kvtune.analyzers.report import Report, encode_report
+from kvtune.analyzers.document import encode_report
+from kvtune.analyzers.report import Report
 from kvtune.cli.options import OutputOptions
 from kvtune.cli.output import STDOUT, has_colour, terminal_width, write_file, write_stdout
 from kvtune.cli.reporters.markdown import render_markdown

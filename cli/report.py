@@ -34,7 +34,7 @@ def read_report(path: str) -> Report:
     Raises:
         UnusableInputError: too large, or not a report of this schema.
     """
-    from kvtune.analyzers.report import decode_report
+    from kvtune.analyzers.document import decode_report
 
     if Path(path).stat().st_size > MAX_REPORT_BYTES:
         raise UnusableInputError("is too large for a report", where=path, wanted="at most 1 GiB")

@@ -31,7 +31,7 @@ def stored_report(path: str) -> Report | None:
     """
     from msgspec import DecodeError
 
-    from kvtune.analyzers.report import decode_report, schema_of
+    from kvtune.analyzers.document import decode_report, schema_of
 
     place = Path(path)
     if place.suffix != ".json" or not place.is_file() or place.stat().st_size > MAX_REPORT_BYTES:

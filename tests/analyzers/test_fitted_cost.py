@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from kvtune.analyzers.analysis import find
 from kvtune.analyzers.fitted_cost import (
     FittedStepCost,
     beyond_limits,
@@ -14,7 +15,6 @@ from kvtune.analyzers.fitted_cost import (
 )
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
 from kvtune.analyzers.options import AnalyzeOptions
-from kvtune.analyzers.pipeline import find
 from kvtune.analyzers.step_cost import StepCostModel
 from kvtune.analyzers.sweep import no_progress
 from kvtune.analyzers.validation import Validation

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvtune.analyzers.document import encode_report
 from kvtune.analyzers.pool.figures import (
     CapacityPoint,
     Footprint,
@@ -37,7 +38,6 @@ from kvtune.analyzers.report import (
     TokenizerInfo,
     TraceInfo,
     Window,
-    encode_report,
 )
 from kvtune.analyzers.validation import Percentiles, ValidatedCandidate, Validation
 from kvtune.cli.app import main

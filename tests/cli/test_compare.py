@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from kvtune.analyzers.compare import compare_reports
-from kvtune.analyzers.report import Losses, Report, encode_report
+from kvtune.analyzers.document import encode_report
+from kvtune.analyzers.report import Losses, Report
 
 replace = msgspec.structs.replace
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from kvtune.analyzers.analysis import find
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.options import AnalyzeOptions
-from kvtune.analyzers.pipeline import find
 from kvtune.analyzers.sweep import no_progress
 from kvtune.cli.app import main
 from kvtune.tokenization.errors import UnusableInputError

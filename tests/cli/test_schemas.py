@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from kvtune.analyzers.compare import compare_reports
-from kvtune.analyzers.report import Report, decode_report, encode_report
+from kvtune.analyzers.document import decode_report, encode_report
+from kvtune.analyzers.report import Report
 from kvtune.cli.documents import encode_document
 from kvtune.cli.reporters.terminal import render_terminal
 from kvtune.cli.schemas import DOCUMENTS, FOLDER, file_name, generate

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvtune.analyzers.report import Report, encode_report
+from kvtune.analyzers.document import encode_report
+from kvtune.analyzers.report import Report
 from kvtune.cli.analysis_options import AnalysisOptions, InputOptions, ModelOptions
 from kvtune.cli.stored import as_stored, stored_report
 from kvtune.tokenization.errors import UnusableInputError

@@ -1,0 +1,203 @@
+"""`Analysis`: shared prefixes, candidates, replays and the choice, as found and not yet put into rows.
+
+    shared prefixes -> candidates -> replay per unit -> choice
+
+Each step stands in its own file; here they are only put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.pool.units import ReplayedUnits
+from kvtune.analyzers.prefix_tree import build_prefix_tree
+from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.recommend import Choice, Outcome, choose
+from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.replays import ReplayTask
+from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
+from kvtune.analyzers.routing import caches_of, logged_replicas
+from kvtune.analyzers.sessions import find_sessions
+from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.span import check_span, restrict_to_span
+from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
+from kvtune.analyzers.units import UnitCandidate, default_match_unit, unit_candidates
+from kvtune.analyzers.why import Setting
+from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
+from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything found, before it is put into rows. `trace` has a namespace per replica, `undivided` has not.
+
+    `setting` speaks of grids: its units are the effective ones of the unit in force and of the default.
+    """
+
+    undivided: TokenTrace
+    trace: TokenTrace
+    config: EngineConfig
+    options: AnalyzeOptions
+    sizes: ResolvedSizes
+    caveats: tuple[str, ...]
+    replica: Int32 | None
+    shared: SharedPrefixes
+    sessions: Int32
+    candidates: tuple[UnitCandidate, ...]
+    sweep: Sweep
+    outcomes: list[Outcome]
+    setting: Setting
+    choice: Choice
+
+    def result_on(self, grid: int) -> ReplayResult:
+        """The replay whose hits land on `grid`."""
+        result = self.sweep.of(self._row_on(grid))
+        assert result is not None
+        return result
+
+    def unit_on(self, grid: int) -> int | None:
+        """The unit of that replay; None where it is the default, which needs no flag."""
+        unit = self._row_on(grid).unit
+        return None if unit == self.sweep.default_unit else unit
+
+    def config_on(self, grid: int) -> EngineConfig:
+        """The server with that unit."""
+        return replace(self.config, match_unit=self.unit_on(grid))
+
+    def units(self, inputs: ReplayInput) -> ReplayedUnits:
+        """What there was to choose from, to be replayed in other pools."""
+        grids = [outcome.unit for outcome in self.outcomes]
+        return ReplayedUnits(
+            self.config,
+            ReplayTask(inputs, self.replica, self.options.arrivals, self.options.cost),
+            match_units={grid: self.unit_on(grid) for grid in grids},
+            results={grid: self.result_on(grid) for grid in grids},
+            current_unit=self.setting.current_unit,
+            recommended_unit=self.choice.unit,
+            step_cost=self.setting.step_cost,
+            workers=self.options.workers,
+        )
+
+    def _row_on(self, grid: int) -> UnitCandidate:
+        return next(
+            row for row in self.candidates if row.effective_unit == grid and self.sweep.of(row) is not None
+        )
+
+
+def find(
+    trace: TokenTrace,
+    config: EngineConfig,
+    options: AnalyzeOptions,
+    progress: Progress,
+    meanwhile: Callable[[TokenTrace, Sequence[int]], None] = lambda _trace, _units: None,
+) -> Analysis:
+    """Shared prefixes, candidates, replays and the choice.
+
+    Args:
+        meanwhile: called with the trace and the units that are replayed, while workers begin to replay.
+
+    Raises:
+        EngineRefusal: the server would not start with the settings in force (`config.match_unit` included).
+        NoUsableRequestError: the trace is empty.
+        UnusableInputError: a trace of block hashes does not fit the groups' sizes.
+    """
+    if not len(trace):
+        raise NoUsableRequestError("the trace holds no usable request")
+    if options.arrivals == "trace":
+        config = replace(config, scheduling="async")  # as servers run; one at a time, it makes no difference
+    selected = profile_for(config.version)
+    sizes = resolve_sizes(config, selected.profile)
+    check_span(config, trace.span)
+    _check_lengths(config, trace)
+    candidates = restrict_to_span(unit_candidates(config, selected.profile, options.units), trace.span)
+    progress("shared prefixes", 0, 1)
+    shared = find_shared_prefixes(trace, options.outputs)
+    sessions = find_sessions(trace, shared)
+    undivided = trace
+    trace, replica = caches_of(trace, options)
+    if replica is not None:
+        shared = find_shared_prefixes(trace, options.outputs)
+    progress("shared prefixes", 1, 1)
+    sweep = sweep_units(
+        config,
+        ReplayTask(
+            replay_input(trace, shared), replica, options.arrivals, options.cost, options.check_integrity
+        ),
+        candidates,
+        default_unit=default_match_unit(config),
+        workers=options.workers,
+        progress=progress,
+        meanwhile=partial(meanwhile, trace),
+    )
+    outcomes = sweep.outcomes(candidates)
+    grid = {row.unit: row.effective_unit for row in candidates}
+    setting = Setting(
+        prompt_tokens=trace.prompt_tokens,
+        repeated=_repeated(trace),
+        current_unit=grid[sweep.current_unit],
+        default_unit=grid[sweep.default_unit],
+        scheduler_block_size=sizes.scheduler_block_size,
+        step_cost=options.step_cost_tokens,
+        has_recurrent_state=any(group.kind == "mamba" for group in config.groups),
+        caches=config.enable_prefix_caching,
+    )
+    choice = choose(
+        outcomes,
+        current_unit=setting.current_unit,
+        default_unit=setting.default_unit,
+        step_cost=options.step_cost_tokens,
+        sessions=sessions,
+        seed=options.seed,
+    )
+    caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
+    if replica is None:
+        caveats += ("the log names no replicas: all requests were taken to meet one cache (--replicas)",)
+    elif options.replicas > 1 and logged_replicas(trace) is None:
+        caveats += (
+            f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
+        )
+    return Analysis(
+        undivided,
+        trace,
+        config,
+        options,
+        sizes,
+        caveats,
+        replica,
+        shared,
+        sessions,
+        candidates,
+        sweep,
+        outcomes,
+        setting,
+        choice,
+    )
+
+
+def _check_lengths(config: EngineConfig, trace: TokenTrace) -> None:
+    """A server whose longest sequence is known is given only prompts that it takes."""
+    longest = int(trace.prompt_tokens.max())
+    if config.max_model_len is not None and longest >= config.max_model_len:
+        raise UnusableInputError(
+            "the trace has prompts that this server refuses",
+            field="--max-model-len",
+            found=f"{longest:,} tokens",
+            wanted=f"at most {config.max_model_len - 1:,}",
+            way_out=f"--max-model-len {config.max_model_len} leaves them out",
+        )
+
+
+def _repeated(trace: TokenTrace) -> Int64:
+    """The longest prefix of each prompt that a later prompt repeats, int64[R]."""
+    return build_prefix_tree(
+        trace.tokens,
+        trace.offsets,
+        trace.namespace,
+        span=trace.span,
+        lengths=trace.prompt_tokens,
+        backwards=True,
+    ).shared
