@@ -81,7 +81,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
-        workers=input.workers or _usable_cores(),
+        workers=min(input.workers or _usable_cores(), _usable_cores()),
         check_integrity=general.debug,
     )
     encoding = Encoding(
