@@ -109,9 +109,13 @@ def _doubts(
     doubts = []
     cheap, dear = best_unit(outcomes, current, step_cost // 2), best_unit(outcomes, current, step_cost * 2)
     if cheap is not best or dear is not best:
+        costs: dict[int, list[str]] = {}
+        for outcome, cost in ((cheap, step_cost // 2), (best, step_cost), (dear, step_cost * 2)):
+            costs.setdefault(outcome.unit, []).append(str(cost))
+        (unit, first), *others = ((unit, " and ".join(places)) for unit, places in costs.items())
         doubts.append(
-            f"the choice depends on the step cost: unit {cheap.unit} at {step_cost // 2} tokens a step, "
-            f"{best.unit} at {step_cost}, {dear.unit} at {step_cost * 2}"
+            f"the choice depends on the step cost: unit {unit} at {first} tokens a step, "
+            + ", ".join(f"{unit} at {places}" for unit, places in others)
         )
     cut = int(len(sessions) * TRAIN_FRACTION)
     if 0 < cut < len(sessions):

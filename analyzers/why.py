@@ -95,7 +95,9 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
             f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens and {verb} {abs(gain):,} net.",
         ]
     extra = int((finest.prefill_steps - best.prefill_steps).sum())
+    link = "but" if hits > int(best.hit_tokens.sum()) and extra > 0 else "and"
+    more = "more" if extra >= 0 else "fewer"
     return [
-        f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens but takes {extra:,} more prefill "
+        f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens {link} takes {abs(extra):,} {more} prefill "
         f"steps than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net."
     ]
