@@ -118,7 +118,9 @@ def run_analysis(
     from kvtune.cli.publish import publish_report
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects, write_prime], force=output.force)
+    claim_files(
+        [output.json, output.html, output.md, input.rejects, write_prime], force=output.force, inputs=trace
+    )
     if write_prime is not None:
         replay = replace(replay, levers=True)
     found = analyze_traces(

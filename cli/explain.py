@@ -62,7 +62,7 @@ def explain(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.reporters.explanation import render_explanation
 
-    claim_files([json, input.rejects], force=force)
+    claim_files([json, input.rejects], force=force, inputs=trace)
     with StageProgress(quiet=general.quiet) as progress:
         ready = prepare(
             trace,

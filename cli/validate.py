@@ -142,7 +142,7 @@ def validate(
     from kvtune.gpu_probe.choosing import with_validation
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, input.rejects], force=output.force)
+    claim_files([output.json, output.html, output.md, input.rejects], force=output.force, inputs=trace or ())
     device, slo = _device(probe), _slo(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device
