@@ -119,7 +119,7 @@ def run_analysis(
 
     watch = Stopwatch()
     claim_files(
-        [output.json, output.html, output.md, input.rejects, write_prime], force=output.force, inputs=trace
+        [output.json, output.html, output.md, input.rejects, write_prime], force=output.force, inputs=traces
     )
     if write_prime is not None:
         replay = replace(replay, levers=True)
