@@ -132,7 +132,8 @@ def _provable(inputs: ReplayInput, shared: Int64, grid: int, lookahead: int) -> 
     if not lookahead:
         return shared // grid * grid
     reach = np.where(_wholly_shared(inputs), inputs.prompt_tokens, shared) - lookahead
-    return np.maximum(reach // grid * grid, 0)
+    provable: Int64 = np.maximum(reach // grid * grid, 0)
+    return provable
 
 
 def _wholly_shared(inputs: ReplayInput) -> npt.NDArray[np.bool_]:

@@ -173,9 +173,9 @@ def find(
         seed=options.seed,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
-    if replica is None:
+    if replica is None and config.enable_prefix_caching:
         caveats += ("the log names no replicas: all requests were taken to meet one cache (--replicas)",)
-    elif options.replicas > 1 and logged_replicas(trace) is None:
+    elif replica is not None and options.replicas > 1 and logged_replicas(trace) is None:
         caveats += (
             f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
         )
@@ -285,6 +285,7 @@ def analyze(
                 minimum_shared=minimum_shared_prefix(config),
                 modulo=sizes.scheduler_block_size,
                 bin_width=options.bin_width,
+                caches=config.enable_prefix_caching,
             ),
             trace,
             levers,

@@ -97,7 +97,10 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
     extra = int((finest.prefill_steps - best.prefill_steps).sum())
     link = "but" if hits > int(best.hit_tokens.sum()) and extra > 0 else "and"
     more = "more" if extra >= 0 else "fewer"
+    steps = "step" if abs(extra) == 1 else "steps"
+    best_gain = net_gain(best, current, setting.step_cost)
+    tied = ", too little more for the finer unit" if best is not current and gain > best_gain else ""
     return [
         f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens {link} takes {abs(extra):,} {more} prefill "
-        f"steps than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net."
+        f"{steps} than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net{tied}."
     ]
