@@ -43,7 +43,13 @@ from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.span import check_span, restrict_to_span
 from kvtune.analyzers.sweep import Progress, Sweep, no_progress, replay_input, sweep_units
-from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
+from kvtune.analyzers.units import (
+    UnitCandidate,
+    default_match_unit,
+    grids_of,
+    minimum_shared_prefix,
+    unit_candidates,
+)
 from kvtune.analyzers.why import Setting, explain_choice
 from kvtune.analyzers.windows import gain_by_window
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
@@ -171,6 +177,7 @@ def find(
         step_cost=options.step_cost_tokens,
         sessions=sessions,
         seed=options.seed,
+        others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
     if replica is None and config.enable_prefix_caching:
