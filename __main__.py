@@ -1,14 +1,21 @@
 """`python -m kvtune` and the `kvtune` script."""
 
 import gc
+import signal
 import sys
 
 
 def run() -> None:
     """Run the command line of this process and exit with its code."""
-    from kvtune.cli.app import main  # worker processes read this file again and need no commands
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # as Ctrl-C: worker processes and servers end, too
+    try:
+        from kvtune.cli.app import main  # worker processes read this file again and need no commands
 
-    code = main(sys.argv[1:])
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:  # before or after the command itself
+        code = 130
     gc.freeze()  # the process ends: the search for cycles in all that it holds takes a tenth of a second
     sys.exit(code)
 

@@ -25,7 +25,7 @@ from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
 from kvtune.analyzers.span import check_span, restrict_to_span
 from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
-from kvtune.analyzers.units import UnitCandidate, default_match_unit, unit_candidates
+from kvtune.analyzers.units import UnitCandidate, default_match_unit, grids_of, unit_candidates
 from kvtune.analyzers.why import Setting
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.trace import Int32, Int64, TokenTrace
@@ -152,11 +152,12 @@ def find(
         step_cost=options.step_cost_tokens,
         sessions=sessions,
         seed=options.seed,
+        others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
-    if replica is None:
+    if replica is None and config.enable_prefix_caching:
         caveats += ("the log names no replicas: all requests were taken to meet one cache (--replicas)",)
-    elif options.replicas > 1 and logged_replicas(trace) is None:
+    elif replica is not None and options.replicas > 1 and logged_replicas(trace) is None:
         caveats += (
             f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
         )

@@ -98,11 +98,13 @@ def family_rows(
     minimum_shared: int,
     modulo: int,
     bin_width: int | None,
+    caches: bool = True,
 ) -> tuple[Family, ...]:
     """One row per family, the largest first.
 
     Args:
         shared: int64[R]; hits: int64[R] by grid; losses: of the recommended grid; modulo: the scheduler block.
+        caches: whether prefix caching is on; without it no advice on prompts helps.
     """
     families = find_families(trace)
     rows = []
@@ -120,7 +122,9 @@ def family_rows(
                 spread_of_ends=spread_of_ends(family, shared),
                 engine_hit_tokens={grid: int(tokens[members].sum()) for grid, tokens in hits.items()},
                 verdict=verdict,
-                advice=_advice(verdict, int(shared[members].max()), minimum_shared),
+                advice=_advice(verdict, int(shared[members].max()), minimum_shared)
+                if caches
+                else ("prefix caching is off: nothing that it shares is reused",),
                 histogram=Histogram(modulo=ends.modulo, bin_width=ends.bin_width, counts=ends.counts)
                 if rank < LARGE_FAMILIES and len(families) > 1
                 else None,

@@ -18,6 +18,7 @@ from kvtune.tokenization.errors import UnusableInputError
 
 LARGEST_MEAN_ERROR = 0.10
 LARGEST_P90_ERROR = 0.20
+_LARGEST_COST = 1_000_000_000
 """Held-out relative errors up to which a fit may be used outside what it was fitted on."""
 
 Covers = Literal["model", "composed", "layers", "stand_in"]
@@ -88,7 +89,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.step_cost_tokens or 0:.0f} prefilled tokens ({self.errors()}); a server on another device has "
             "costs of its own"
         )
-        if self.covers == "composed":
+        if self.covers == "composed" and self.layers != self.model_layers:
             text += f"; {self.model_layers} layers were composed of the times of {self.layers}"
         if longest_tokens > self.longest_context_tokens:
             text += f"; contexts beyond {self.longest_context_tokens:,} tokens were not timed"
@@ -119,7 +120,16 @@ def check_usable(fitted: FittedStepCost | None, source: str) -> FittedStepCost:
             field=field,
             way_out=f"make one with `kvtune validate --clock virtual --json FILE` (--gpu on a GPU), {_STATE_A_NUMBER}",
         )
-    if beyond_limits(fitted.mean_error, fitted.p90_error, fitted.held_out) or not fitted.step_cost_tokens:
+    if not fitted.step_cost_tokens or round(fitted.step_cost_tokens) > _LARGEST_COST:
+        raise UnusableInputError(
+            "the fitted step cost is no price in tokens",
+            where=source,
+            field=f"{field}.step_cost_tokens",
+            found="null" if fitted.step_cost_tokens is None else f"{fitted.step_cost_tokens:g}",
+            wanted=f"above 0, at most {_LARGEST_COST:,}",
+            way_out=f"validate again on a quiet machine, {_STATE_A_NUMBER}",
+        )
+    if beyond_limits(fitted.mean_error, fitted.p90_error, fitted.held_out):
         raise UnusableInputError(
             "the fitted step cost is too far off to price anything",
             where=source,

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvtune.analyzers.units import divisors
+from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import Int64
 
 _BARS = 16
+_MOST_BINS = 1 << 16
 _JUST_MISSED_TOKENS = 16
 
 
@@ -28,13 +31,24 @@ class EndHistogram:
 
 def default_bin_width(modulo: int) -> int:
     """The smallest divisor of `modulo` that is >= modulo/16 and a multiple of 16, else the smallest >= modulo/16."""
-    divisors = [width for width in range(1, modulo + 1) if modulo % width == 0 and width * _BARS >= modulo]
-    return next((width for width in divisors if width % 16 == 0), divisors[0])
+    wide = [width for width in reversed(divisors(modulo)) if width * _BARS >= modulo]
+    return next((width for width in wide if width % 16 == 0), wide[0])
 
 
 def histogram_of_ends(shared: Int64, modulo: int, bin_width: int | None = None) -> EndHistogram:
-    """Count the ends of `shared` (int64[R], tokens; zeros are left out)."""
+    """Count the ends of `shared` (int64[R], tokens; zeros are left out).
+
+    Raises:
+        UnusableInputError: more bins than anyone looks at.
+    """
     width = bin_width or default_bin_width(modulo)
+    if modulo > width * _MOST_BINS:
+        raise UnusableInputError(
+            f"gives too many bins over the scheduler block of {modulo:,} tokens",
+            field="--bin-width",
+            found=str(width),
+            wanted=f"at least {-(-modulo // _MOST_BINS)}",
+        )
     ends = shared[shared > 0] % modulo
     counts = np.bincount(ends // width, minlength=-(-modulo // width))
     distances, requests = np.unique(modulo - ends, return_counts=True)

@@ -123,6 +123,7 @@ def analyze(
                 minimum_shared=minimum_shared_prefix(config),
                 modulo=sizes.scheduler_block_size,
                 bin_width=options.bin_width,
+                caches=config.enable_prefix_caching,
             ),
             trace,
             levers,

@@ -70,15 +70,22 @@ def choose(
     step_cost: int,
     sessions: Int32,
     seed: int = 0,
+    others_left_out: bool = False,
 ) -> Choice:
-    """Pick among the outcomes; `current_unit` and `default_unit` are effective units and among them."""
+    """Pick among the outcomes; `current_unit` and `default_unit` are effective units and among them.
+
+    `others_left_out`: the engine accepts units with other grids, which were not replayed.
+    """
     current = next(outcome for outcome in outcomes if outcome.unit == current_unit)
     best = best_unit(outcomes, current, step_cost)
     interval = session_interval(best.hit_tokens - current.hit_tokens, sessions, seed)
     doubts = _doubts(outcomes, current, best, step_cost, sessions)
     touches_zero = interval[0] <= 0
-    if len(outcomes) == 1:
-        action: Action = "cannot_help"
+    if len(outcomes) == 1 and others_left_out:
+        action: Action = "keep"
+        doubts = ("no other unit was replayed, though the engine accepts some", *doubts)
+    elif len(outcomes) == 1:
+        action = "cannot_help"
     elif best is current or touches_zero or net_gain(best, current, step_cost) <= 0:
         action = "keep"
     else:
@@ -109,9 +116,13 @@ def _doubts(
     doubts = []
     cheap, dear = best_unit(outcomes, current, step_cost // 2), best_unit(outcomes, current, step_cost * 2)
     if cheap is not best or dear is not best:
+        costs: dict[int, list[str]] = {}
+        for outcome, cost in ((cheap, step_cost // 2), (best, step_cost), (dear, step_cost * 2)):
+            costs.setdefault(outcome.unit, []).append(str(cost))
+        (unit, first), *others = ((unit, " and ".join(places)) for unit, places in costs.items())
         doubts.append(
-            f"the choice depends on the step cost: unit {cheap.unit} at {step_cost // 2} tokens a step, "
-            f"{best.unit} at {step_cost}, {dear.unit} at {step_cost * 2}"
+            f"the choice depends on the step cost: unit {unit} at {first} tokens a step, "
+            + ", ".join(f"{unit} at {places}" for unit, places in others)
         )
     cut = int(len(sessions) * TRAIN_FRACTION)
     if 0 < cut < len(sessions):

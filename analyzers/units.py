@@ -92,6 +92,11 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // n for n in small)}, reverse=True)
 
 
+def grids_of(candidates: Iterable[UnitCandidate]) -> set[int]:
+    """The grids on which hits can land, over all units that the engine accepts."""
+    return {candidate.effective_unit for candidate in candidates if candidate.valid}
+
+
 def unit_candidates(
     config: EngineConfig, profile: ReleaseProfile, named: Iterable[int] | None = None
 ) -> tuple[UnitCandidate, ...]:

@@ -48,23 +48,21 @@ def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting
             f"Hits land on multiples of {choice.unit:,} tokens whatever the unit: no other unit that the engine "
             "accepts changes the grid."
         )
-    sentences = [_headline(choice, current, best, setting)]
+    sentences = [_headline(choice, current, best, setting, alone=len(by_unit) == 1)]
     if setting.has_recurrent_state:
         sentences += _about_finest(best, finest, current, setting)
     return " ".join(sentences)
 
 
-def _headline(choice: Choice, current: Outcome, best: Outcome, setting: Setting) -> str:
+def _headline(choice: Choice, current: Outcome, best: Outcome, setting: Setting, *, alone: bool) -> str:
     today = f"today's unit ({setting.current_unit:,})"
     if choice.action == "keep":
         hits = int(current.hit_tokens.sum())
         finer = (
             "already lets hits end inside a block and " if current.unit < setting.scheduler_block_size else ""
         )
-        return (
-            f"Unit {choice.unit:,}, in force today, {finer}reuses {hits:,} tokens; no other gains more, "
-            "net of its steps."
-        )
+        others = "no other was replayed" if alone else "no other gains more, net of its steps"
+        return f"Unit {choice.unit:,}, in force today, {finer}reuses {hits:,} tokens; {others}."
     before, after = int(current.hit_tokens.sum()), int(best.hit_tokens.sum())
     more = f"{(after - before) / before * 100:.1f} % more than" if before else "where none is reused with"
     return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}."
@@ -95,7 +93,12 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
             f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens and {verb} {abs(gain):,} net.",
         ]
     extra = int((finest.prefill_steps - best.prefill_steps).sum())
+    link = "but" if hits > int(best.hit_tokens.sum()) and extra > 0 else "and"
+    more = "more" if extra >= 0 else "fewer"
+    steps = "step" if abs(extra) == 1 else "steps"
+    best_gain = net_gain(best, current, setting.step_cost)
+    tied = ", too little more for the finer unit" if best is not current and gain > best_gain else ""
     return [
-        f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens but takes {extra:,} more prefill "
-        f"steps than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net."
+        f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens {link} takes {abs(extra):,} {more} prefill "
+        f"{steps} than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net{tied}."
     ]

@@ -131,7 +131,7 @@ class EngineOptions:
         int | None,
         option("--state-export", "ALIGN", "States can leave a chunk at multiples of ALIGN.", ENGINE, min=1),
     ] = None
-    dcp: Annotated[int, option("--dcp", "N", "Decode context parallel size.", ENGINE, min=1)] = 1
+    dcp: Annotated[int, option("--dcp", "N", "Decode context parallel size.", ENGINE, min=1, max=1 << 12)] = 1
     hash_algo: Annotated[
         str | None, option("--hash-algo", "NAME", "Prefix caching hash. [sha256]", ENGINE)
     ] = None
@@ -196,7 +196,7 @@ class ReplayOptions:
         str | None,
         option("--by-field", "NAME", "One cache per value of this field: replica, server, tenant.", REPLAY),
     ] = None
-    seed: Annotated[int, option("--seed", "N", "Seed of resampling and random routing.", REPLAY)] = 0
+    seed: Annotated[int, option("--seed", "N", "Seed of resampling and random routing.", REPLAY, min=0)] = 0
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class InputOptions:
         str, option("--format", "auto|NAME", "Trace format; `kvtune formats` lists them.", INPUT)
     ] = "auto"
     max_line_bytes: Annotated[
-        int, option("--max-line-bytes", "N", "Longest line that is read.", INPUT, min=1)
+        int, option("--max-line-bytes", "N", "Longest line that is read.", INPUT, min=1, max=1 << 40)
     ] = 256 * 2**20
     strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
     rejects: Annotated[

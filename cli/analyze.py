@@ -87,7 +87,8 @@ def run_analysis(
     from kvtune.cli.publish import publish_report
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, asked.input.rejects, write_prime], force=output.force)
+    outputs = [output.json, output.html, output.md, asked.input.rejects, write_prime]
+    claim_files(outputs, force=output.force, inputs=traces)
     if write_prime is not None:
         asked = replace(asked, replay=replace(asked.replay, levers=True))
     found = analyze_traces(

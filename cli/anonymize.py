@@ -42,7 +42,7 @@ def anonymize(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.traces import Encoding, load_trace
 
-    claim_files([output, input.rejects], force=force)
+    claim_files([output, input.rejects], force=force, inputs=trace)
     with StageProgress(quiet=general.quiet) as progress:
         loaded = load_trace(trace, input, model, Encoding(), progress, force=force, quiet=general.quiet)
     with writing(output, force=force) as file:
@@ -54,6 +54,7 @@ def anonymize(
             target.write(line + b"\n")
         if target is not file:
             target.close()
-    note(f"{output}: {len(loaded.trace):,} requests", quiet=general.quiet)
+    number = len(loaded.trace)
+    note(f"{output}: {number:,} request{'' if number == 1 else 's'}", quiet=general.quiet)
     if input.strict and loaded.info.rejected:
         raise typer.Exit(1)

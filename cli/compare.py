@@ -36,7 +36,7 @@ def compare(
     from kvtune.cli.report import read_report
     from kvtune.cli.reporters.comparison import render_comparison
 
-    claim_files([json], force=force)
+    claim_files([json], force=force, inputs=[base, new])
     found = compare_reports(read_report(base), read_report(new))
     if json is not None:
         write_file(json, encode_document(found), force=force)

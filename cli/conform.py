@@ -31,7 +31,7 @@ def conform(vectors: Vectors, json: JsonTarget = None, force: Force = False) -> 
     """Replay engine vectors and report each difference: the proof that this build speaks the engine's rules."""
     from kvtune.cli.documents import encode_document
 
-    claim_files([json], force=force)
+    claim_files([json], force=force, inputs=vectors)
     found = conform_files(vectors)
     if json is not None:
         write_file(json, encode_document(found), force=force)

@@ -47,7 +47,7 @@ def explain(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.reporters.explanation import render_explanation
 
-    claim_files([json, asked.input.rejects], force=force)
+    claim_files([json, asked.input.rejects], force=force, inputs=trace)
     with StageProgress(quiet=general.quiet) as progress:
         ready = prepare(trace, asked, detail, progress, general=general, force=force)
         found = explain_request(

@@ -25,10 +25,18 @@ from kvtune import __version__
 _Group = TypeVar("_Group")
 
 
+_LARGEST = (1 << 31) - 1
+
+
 def option(
     name: str, metavar: str | None, help: str, panel: str, *, short: str | None = None, **extra: Any
 ) -> Any:
-    """A typer option with its environment variable; without a metavar its choices are shown."""
+    """A typer option with its environment variable; without a metavar its choices are shown.
+
+    What has a least number has a largest one, too: what is counted fits 32 bits.
+    """
+    if "min" in extra:
+        extra.setdefault("max", _LARGEST)
     return typer.Option(
         *([name, short] if short else [name]),
         metavar=metavar,

@@ -1,6 +1,7 @@
 """Where results go: stdout for reports, stderr for the rest, files that are whole or not there.
 
-A file is written beside its place and moved there; one that exists is kept unless the user forces it. The
+A file is written beside its place and moved there; one that exists is kept unless the user forces it, and what a
+command reads is kept always. A pipe or device is written into as it stands, never replaced. The
 check comes before the work (`claim_files`), so that nobody waits for a report that cannot be written.
 Knows streams and files; nothing of what is in them.
 """
@@ -8,6 +9,7 @@ Knows streams and files; nothing of what is in them.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -20,12 +22,14 @@ from kvtune.tokenization.errors import UnusableInputError
 STDOUT = "-"
 
 
-def claim_files(targets: Iterable[str | None], *, force: bool) -> None:
-    """Refuse, before any work, targets that cannot be written.
+def claim_files(targets: Iterable[str | None], *, force: bool, inputs: Iterable[str] = ()) -> None:
+    """Refuse, before any work, targets that cannot be written; `inputs` are the files that the command reads.
 
     Raises:
-        UnusableInputError: a file exists and `force` is off, a folder is missing, or two targets are one.
+        UnusableInputError: a file exists and `force` is off, a folder is missing, two targets are one, or a target is
+            one of the inputs.
     """
+    read = {str(Path(name).resolve()) for name in inputs if name != STDOUT}
     seen: set[str] = set()
     for target in targets:
         if target is None:
@@ -33,6 +37,8 @@ def claim_files(targets: Iterable[str | None], *, force: bool) -> None:
         place = target if target == STDOUT else str(Path(target).resolve())
         if place in seen:
             raise UnusableInputError("two outputs go to the same place", where=target)
+        if place in read:
+            raise UnusableInputError("is read by this command, and would be overwritten", where=target)
         seen.add(place)
         if target != STDOUT:
             _check_place(Path(target), force=force)
@@ -41,12 +47,25 @@ def claim_files(targets: Iterable[str | None], *, force: bool) -> None:
 def _check_place(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise UnusableInputError("is a folder", where=str(path), wanted="a file name")
+    if _is_stream(path):
+        return
+    if path.exists() and not path.is_file():
+        raise UnusableInputError("is no regular file", where=str(path), wanted="a file name")
     if path.exists() and not force:
         raise UnusableInputError("exists already", where=str(path), way_out="add --force to overwrite it")
     if not path.parent.is_dir():
         raise UnusableInputError("is no folder", where=str(path.parent), way_out="make it first")
     if not os.access(path.parent, os.W_OK):
         raise UnusableInputError("cannot be written to", where=str(path.parent))
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether `path` is a pipe or a character device, such as /dev/stdout or a shell's `>(...)`."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def write_file(target: str, data: bytes, *, force: bool) -> None:
@@ -74,6 +93,10 @@ def writing(target: str, *, force: bool) -> Iterator[BinaryIO]:
     """
     path = Path(target)
     _check_place(path, force=force)
+    if _is_stream(path):
+        with path.open("wb") as file:
+            yield file
+        return
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -78,7 +78,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
-        workers=asked.input.workers or _usable_cores(),
+        workers=min(asked.input.workers or _usable_cores(), _usable_cores()),
         check_integrity=general.debug,
     )
     encoding = Encoding(

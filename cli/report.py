@@ -24,7 +24,7 @@ def report(report: ReportFile, output: OutputOptions) -> None:
     """Show a stored report again: terminal, --html, --md."""
     from kvtune.cli.publish import publish_report
 
-    claim_files([output.json, output.html, output.md], force=output.force)
+    claim_files([output.json, output.html, output.md], force=output.force, inputs=[report])
     publish_report(read_report(report), output)
 
 

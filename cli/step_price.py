@@ -56,12 +56,8 @@ def step_price(text: str) -> StepPrice:
     Raises:
         UnusableInputError: neither a number nor a readable report, or a report whose fit may not be used.
     """
-    try:
-        tokens = int(text)
-    except ValueError:
-        tokens = -1
-    if tokens >= 0:
-        return StepPrice(tokens)
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return StepPrice(int(text))
     if not Path(text).is_file():
         raise UnusableInputError(
             "is unusable",

@@ -50,7 +50,8 @@ def validate(
     from kvtune.gpu_probe.choosing import with_validation
 
     watch = Stopwatch()
-    claim_files([output.json, output.html, output.md, asked.input.rejects], force=output.force)
+    outputs = [output.json, output.html, output.md, asked.input.rejects]
+    claim_files(outputs, force=output.force, inputs=trace or ())
     device, slo = device_of(probe), slo_of(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device

@@ -132,7 +132,9 @@ def other_blocks(base: Baseline, others: Sequence[OtherServing]) -> Iterator[Fou
             gain_ci95=gain.interval,
             flags=(other.flag, *([f"--prefix-match-unit {unit}"] if unit is not None else [])),
             cost=other.cost,
-            evidence=f"a hit needs at least one block of {today:,} tokens that prompts share",
+            evidence=f"a hit needs at least one block of {today:,} tokens that prompts share"
+            if block < today
+            else "",
             limits="its effect on speed, memory and answers is not part of the replay",
         )
         yield Found(lever, gain)

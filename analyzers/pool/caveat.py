@@ -11,8 +11,10 @@ _TAKEN = "the pool was taken as unlimited"
 def pool_caveat(
     config: EngineConfig, needs: FootprintBySetting, advice: PoolAdvice | None, recommended_unit: int
 ) -> tuple[str, ...]:
-    """One sentence where the pool's size was assumed, and what is known of it; none where it was given."""
-    if config.num_blocks is not None:
+    """One sentence where the pool's size was assumed, and what is known of it; none where it was given, or where
+    nothing is cached in it.
+    """
+    if config.num_blocks is not None or not config.enable_prefix_caching:
         return ()
     if advice is None:
         if needs.enough_blocks is None:
@@ -24,5 +26,7 @@ def pool_caveat(
     other = advice.largest_without(recommended_unit)
     if other is None:
         least = advice.choices[0].num_blocks
-        return (f"{_TAKEN}: smaller ones, down to {least:,} blocks, lead to the same unit but reuse less",)
+        return (
+            f"{_TAKEN}: smaller ones, down to {least:,} blocks, lead to the same unit but may reuse less",
+        )
     return (f"{_TAKEN}: in one of {other:,} blocks another unit gains more (--num-blocks)",)

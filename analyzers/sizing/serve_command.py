@@ -176,9 +176,12 @@ def _word(option: str, text: str) -> str:
 
 def _fraction(option: str, text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise _bad(option, repr(text[:40]), "a number") from None
+        value = -1.0
+    if not 0 <= value < 1:
+        raise _bad(option, repr(text[:40]), "a number from 0 on and below 1")
+    return value
 
 
 def _mode(option: str, text: str) -> str:

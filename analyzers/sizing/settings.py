@@ -14,8 +14,22 @@ from kvtune.analyzers.sizing.backends import BACKENDS
 from kvtune.analyzers.sizing.metrics import ServerMetrics
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.startup_log import StartupLog
+from kvtune.tokenization.errors import UnusableInputError
 
 DEFAULTS = ServeFlags()
+_LEAST = {
+    "mamba_block_size": 1,
+    "block_size": 1,
+    "tensor_parallel_size": 1,
+    "decode_context_parallel_size": 1,
+    "num_speculative_tokens": 0,
+    "max_model_len": 1,
+    "max_num_batched_tokens": 1,
+    "max_num_seqs": 1,
+    "num_gpu_blocks": 2,
+}
+_MOST_RANKS = 1 << 12
+"""Of a context parallel group, by which blocks are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,11 @@ class MergedSettings:
 def merge_settings(
     flags: ServeFlags, metrics: ServerMetrics | None, log: StartupLog | None
 ) -> MergedSettings:
-    """Lay what the files say over what the user typed."""
+    """Lay what the files say over what the user typed.
+
+    Raises:
+        UnusableInputError: a number that no server runs with.
+    """
     merged, places, warnings = flags, dict[str, str](), list[str]()
     stated = {item.name: "the flags" for item in fields(flags) if _differs(flags, item.name)}
     for found in (_from_metrics(metrics), _from_log(log)):
@@ -50,7 +68,22 @@ def merge_settings(
             changes[name] = value
             stated[name] = places[name] = place
         merged = replace(merged, **changes)
+    _check_ranges(merged, places)
     return MergedSettings(merged, places, tuple(warnings))
+
+
+def _check_ranges(flags: ServeFlags, places: dict[str, str]) -> None:
+    for name, least in _LEAST.items():
+        value = getattr(flags, name)
+        most = _MOST_RANKS if name == "decode_context_parallel_size" else None
+        if value is not None and (value < least or (most is not None and value > most)):
+            raise UnusableInputError(
+                "is out of range",
+                where=places.get(name),
+                field="--" + name.replace("_", "-").replace("gpu-blocks", "gpu-blocks-override"),
+                found=str(value),
+                wanted=f"{least:,} or more" if most is None else f"{least:,} to {most:,}",
+            )
 
 
 def _differs(flags: ServeFlags, name: str) -> bool:

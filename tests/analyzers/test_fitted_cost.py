@@ -73,7 +73,12 @@ def test_a_good_fit_of_the_whole_model_is_used(covers):
         ),
         (changed(p90_error=0.21), "is too far off"),
         (changed(held_out=0), "is too far off"),
-        (changed(step_cost_tokens=None), "is too far off"),
+        (
+            changed(step_cost_tokens=None),
+            "validation.step_cost.step_cost_tokens: the fitted step cost is no price in tokens (found null, wanted",
+        ),
+        (changed(step_cost_tokens=0.0), "is no price in tokens (found 0, wanted above 0"),
+        (changed(step_cost_tokens=1e300), "is no price in tokens (found 1e+300, wanted above 0, at most"),
         (
             changed(mean_error=0.17, extrapolates=True),
             "is too far off",
@@ -107,6 +112,9 @@ def test_the_caveat_says_where_the_cost_came_from():
     composed = changed(covers="composed", layers=12).caveat("r.json", 9000)
     assert "48 layers were composed of the times of 12" in composed
     assert composed.endswith("contexts beyond 4,096 tokens were not timed")
+    assert "composed" not in changed(covers="composed").caveat(
+        "r.json", 4096
+    )  # its whole depth was timed, too
 
 
 def test_negative_seconds_are_no_cost():

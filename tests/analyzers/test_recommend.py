@@ -33,6 +33,15 @@ def test_of_a_tie_the_coarsest_wins() -> None:
     assert best_unit([current, outcome(16, 1000), outcome(32, 994)], current, 0).unit == 16
 
 
+def test_one_replayed_unit_of_several_is_kept_and_doubted() -> None:
+    alone, sessions = [outcome(1024, 500)], np.arange(20, dtype=np.int32)
+    settings = {"current_unit": 1024, "default_unit": 1024, "step_cost": 128, "sessions": sessions}
+    assert choose(alone, **settings).action == "cannot_help"
+    choice = choose(alone, **settings, others_left_out=True)
+    assert (choice.action, choice.unit, choice.confidence) == ("keep", 1024, "medium")
+    assert choice.doubts == ("no other unit was replayed, though the engine accepts some",)
+
+
 def test_set_with_a_gain_in_every_session() -> None:
     choice = pick([outcome(1024, 0), outcome(16, 500, 2)], current=1024)
     assert (choice.action, choice.unit, choice.gain_tokens, choice.net_gain_tokens) == (
@@ -74,7 +83,9 @@ def test_a_choice_that_depends_on_the_step_cost_is_doubted() -> None:
     choice = pick(outcomes, current=1024)
     assert choice.unit == 16
     assert choice.confidence == "medium"
-    assert "step cost" in choice.doubts[0]
+    assert choice.doubts[0] == (
+        "the choice depends on the step cost: unit 16 at 64 and 128 tokens a step, 256 at 256"
+    )
 
 
 def test_a_gain_that_the_later_traffic_does_not_repeat_lowers_confidence() -> None:

@@ -75,6 +75,18 @@ def test_a_worker_that_dies_is_done_without(task, alone):
         assert_same(results(pending), alone)
 
 
+def test_an_interrupt_ends_a_worker_that_is_still_beginning_without_a_word(task, alone, capfd):
+    with Replays(SETTINGS, task, workers=2) as pending:
+        (child,) = multiprocessing.active_children()
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGINT)
+        assert_same(results(pending), alone)
+        child.join(timeout=60)
+        assert child.exitcode == -signal.SIGINT
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert capfd.readouterr().err == ""
+
+
 def test_little_work_needs_no_workers(task, monkeypatch):
     monkeypatch.setattr(replays, "_WORTH_A_WORKER_S", 1000.0)
     with Replays(SETTINGS, task, workers=8):

@@ -48,6 +48,21 @@ def test_the_finest_loses_by_its_steps() -> None:
     assert "(16) reuses 7,200 tokens but takes 10 more prefill steps than 352" in text
 
 
+def test_fewer_hits_and_fewer_steps_are_said_as_such() -> None:
+    more_steps = [outcome(1056, 0, 1), outcome(24, 720, 2), outcome(8, 710, 3)]
+    text = explain_choice(choice("set", 24), more_steps, setting(1000))
+    assert "(8) reuses 7,100 tokens and takes 10 more prefill steps than 24" in text
+    fewer_steps = [outcome(1056, 0, 1), outcome(24, 980, 3), outcome(8, 710, 2)]
+    text = explain_choice(choice("set", 24), fewer_steps, setting(1000))
+    assert "(8) reuses 7,100 tokens and takes 10 fewer prefill steps than 24" in text
+
+
+def test_a_finer_unit_that_gains_hardly_more_is_said_to_be_tied() -> None:
+    outcomes = [outcome(1056, 0, 1), outcome(12, 720, 2), outcome(8, 722, 2)]
+    text = explain_choice(choice("set", 12), outcomes, setting(1000))
+    assert "net, too little more for the finer unit." in text
+
+
 def test_the_finest_wins() -> None:
     outcomes = [outcome(1056, 0, 1), outcome(16, 992, 2)]
     text = explain_choice(choice("set", 16), outcomes, setting(1000))

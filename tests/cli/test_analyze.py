@@ -70,6 +70,23 @@ def test_losses_and_hits_sum_to_what_is_shared(run, trace: Path) -> None:
     assert row["engine_hit_tokens"] + row["recomputed_tokens"] == document["trace"]["prompt_tokens"]
 
 
+def test_units_that_were_not_asked_for_are_not_said_to_change_nothing(run, trace: Path) -> None:
+    document = analyzed(run, str(trace), "--units", "64")
+    advice = document["recommendation"]
+    assert (advice["action"], advice["unit"], advice["confidence"]) == ("keep", 64, "medium")
+    assert advice["why"].endswith("no other was replayed.")
+    assert "no other unit was replayed" in advice["caveats"][0]
+
+
+def test_without_a_cache_nothing_is_advised_that_needs_one(run, trace: Path) -> None:
+    document = analyzed(run, str(trace), "--no-prefix-caching", "--capacity-curve")
+    assert document["recommendation"]["action"] == "cannot_help"
+    assert not any("pool" in text or "replicas" in text for text in document["recommendation"]["caveats"])
+    assert [family["advice"] for family in document["families"]] == [
+        ["prefix caching is off: nothing that it shares is reused"]
+    ]
+
+
 def test_debug_checks_the_bookkeeping_and_changes_nothing(
     run, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +16,16 @@ from kvtune.cli.app import main
 from kvtune.tokenization.errors import MissingDependencyError, NoUsableRequestError, UnusableInputError
 
 _PACKAGE_FOLDER = str(Path(app.__file__).resolve().parents[1] / "build" / "links")
+_ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([_PACKAGE_FOLDER, os.environ.get("PYTHONPATH", "")])
+}
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter that can import kvtune."""
-    path = os.pathsep.join([_PACKAGE_FOLDER, os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, *arguments],
-        env=os.environ | {"PYTHONPATH": path} | environment,
+        env=_ENVIRONMENT | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -62,6 +65,11 @@ def test_version(run) -> None:
         (["report", "x.json", "--bogus"], "--bogus"),
         (["report", "missing.json"], "missing.json: No such file"),
         (["analyze", "t.jsonl", "--max-num-seqs", "none"], "--max-num-seqs"),
+        (["analyze", "t.jsonl", "--seed", "-1"], "--seed"),
+        (["analyze", "t.jsonl", "--replicas", str(10**30)], "--replicas"),
+        (["analyze", "t.jsonl", "--bin-width", str(10**30)], "--bin-width"),
+        (["analyze", "t.jsonl", "--workers", str(2**63)], "--workers"),
+        (["analyze", "t.jsonl", "--dcp", "9999"], "--dcp"),
     ],
 )
 def test_unusable_arguments_are_one_line_and_exit_2(run, arguments: list[str], words: str) -> None:
@@ -110,6 +118,22 @@ def test_debug_shows_the_traceback(
     monkeypatch.setattr("kvtune.cli.report.read_report", fail)
     assert main(["report", "x.json", "--debug"]) == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_exits_with_130_and_says_nothing(number: int) -> None:
+    command = [sys.executable, "-m", "kvtune", "analyze", "-", "--groups", "full:16"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_ENVIRONMENT
+    )
+    assert process.stdin is not None
+    process.stdin.write(
+        b'{"prompt_token_ids": [1, 2, 3]}\n' * 10_000
+    )  # more than a pipe holds: it is being read
+    process.stdin.flush()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
 
 
 def test_a_reader_that_closes_early_is_no_error(stored: Path) -> None:

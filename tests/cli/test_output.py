@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,41 @@ def test_files_are_claimed_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(UnusableInputError, match=words):
             claim_files(targets, force=False)
     claim_files([str(present), "-", None, str(tmp_path / "d")], force=True)
+
+
+def test_what_is_read_is_never_overwritten(tmp_path: Path, run, stored: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("x")
+    (tmp_path / "link.jsonl").symlink_to(trace)
+    for target in (trace, tmp_path / "." / "trace.jsonl", tmp_path / "link.jsonl"):
+        with pytest.raises(UnusableInputError, match="is read by this command"):
+            claim_files([str(target)], force=True, inputs=["-", str(trace)])
+    before = stored.read_bytes()
+    for command in (["report"], ["compare", str(stored)]):
+        assert run(*command, str(stored), "--json", str(stored), "--force").code == 2
+    assert stored.read_bytes() == before
+
+
+def test_a_pipe_is_written_into_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    claim_files([str(pipe)], force=False)
+    write_file(str(pipe), b"report", force=True)
+    reader.join(timeout=60)
+    assert found == [b"report"]
+    assert pipe.is_fifo()
+
+
+def test_a_full_device_is_said_and_not_replaced() -> None:
+    device = Path("/dev/full")
+    if not device.is_char_device():
+        pytest.skip("there is no /dev/full")
+    with pytest.raises(UnusableInputError, match="No space left"):
+        write_file(str(device), b"report", force=False)
+    assert device.is_char_device()
 
 
 def test_json_on_stdout_stands_alone(run, stored: Path) -> None:

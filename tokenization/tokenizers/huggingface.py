@@ -52,13 +52,14 @@ class HuggingFaceVocabulary:
                 added in the order of their ids, as the engine's tokenizer does.
             add_bos_token, add_eos_token: the flag of the same name in `tokenizer_config.json`, which overrules
                 the file's post-processor, and the token's text.
-            workers: threads for encoding; the library reads the number when it first encodes in parallel.
+            workers: threads for encoding, at most one a core; the library reads the number when it first encodes in
+                parallel.
 
         Raises:
             UnusableInputError: the file is missing or no tokenizer.
         """
         if workers is not None:
-            os.environ["RAYON_NUM_THREADS"] = str(workers)
+            os.environ["RAYON_NUM_THREADS"] = str(min(workers, os.cpu_count() or 1))
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer
 

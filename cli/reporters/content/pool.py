@@ -68,9 +68,10 @@ def held_sentence(report: Report) -> str:
     text = f"Median blocks at the end with unit {side.unit:,}, by kind of group: {kinds}."
     if report.engine.num_blocks is not None:
         fit = (report.engine.num_blocks - 1) // most.median
+        unshared = " if they share nothing" if fit > 1 else ""
         text += (
-            f" {plural(fit, 'request')} of median size fit the pool of {report.engine.num_blocks:,} at once, "
-            "if they share nothing."
+            f" The pool of {report.engine.num_blocks:,} holds {plural(fit, 'request')} of median size at "
+            f"once{unshared}."
         )
     return text
 
@@ -155,6 +156,8 @@ def choices_sentence(report: Report) -> str:
         holds = f"is recommended for {pool}, where it is not the one with the largest net gain"
     elif held[1] == largest:
         holds = f"is recommended for {pool} and stays the best at every size tried from {held[0]:,} on"
+    elif held[0] == held[1]:
+        holds = f"is recommended for {pool}; at the next sizes tried another unit is the best"
     else:
         holds = (
             f"is recommended for {pool} and is the best at every size tried from {held[0]:,} to {held[1]:,}"

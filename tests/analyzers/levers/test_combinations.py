@@ -77,6 +77,16 @@ def test_a_dtype_is_worth_its_block() -> None:
     assert found.lever.flags is not None
     assert found.lever.flags[0] == "--kv-cache-dtype bfloat16"
     assert "blocks of 16 tokens instead of 32" in found.lever.what
+    assert "at least one block of 32 tokens" in found.lever.evidence
+
+
+def test_a_larger_block_is_not_said_to_help_because_blocks_are_large() -> None:
+    # Prompts share 40 tokens: 32 of them are reused with blocks of 16, all with blocks of 20.
+    base = base_of(trace_of([[*range(40), *own(r, 30)] for r in range(8)]), "full:16")
+    other = replace(base.config, groups=parse_groups("full:20"))
+    (found,) = other_blocks(base, [OtherServing("KV cache dtype", "--kv-cache-dtype fp8", other, "memory")])
+    assert found.lever.gain_tokens == 7 * 8
+    assert found.lever.evidence == ""
 
 
 def test_answers_that_the_next_turn_repeats() -> None:

@@ -100,6 +100,8 @@ def test_other_programs_and_variables() -> None:
             "num_speculative_tokens as int",
         ),
         ("vllm serve m --mamba-cache-mode some", "align, all or none"),
+        ("vllm serve m --watermark nan", "--watermark.*'nan'.*from 0 on and below 1"),
+        ("vllm serve m --watermark -5", "--watermark.*'-5'"),
     ],
 )
 def test_unusable_commands_are_one_clear_line(command: str, said: str) -> None:

@@ -142,6 +142,35 @@ def test_nothing_and_too_little_are_one_clear_line() -> None:
         engine_config_from_sources(SizeSources(groups=parse_groups("1024,32")))
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (ServeFlags(tensor_parallel_size=0), "--tensor-parallel-size: .*found 0, wanted 1 or more"),
+        (ServeFlags(decode_context_parallel_size=0), "--decode-context-parallel-size: .*wanted 1 to 4,096"),
+        (
+            ServeFlags(decode_context_parallel_size=10**9),
+            "--decode-context-parallel-size: .*found 1000000000",
+        ),
+        (ServeFlags(num_gpu_blocks=0), "--num-gpu-blocks-override: .*found 0, wanted 2 or more"),
+        (ServeFlags(max_num_seqs=0), "--max-num-seqs"),
+        (ServeFlags(num_speculative_tokens=-5), "--num-speculative-tokens: .*found -5, wanted 0 or more"),
+    ],
+)
+def test_numbers_that_no_server_runs_with_are_refused(flags: ServeFlags, said: str) -> None:
+    with pytest.raises(UnusableInputError, match=said):
+        size_server(SizeSources(flags=flags, model_config=config("qwen3.8-flash-next")))
+
+
+def test_a_number_out_of_range_in_a_log_is_named_by_its_line() -> None:
+    lines = (DATA / "logs" / "v0.32.0.log").read_text()
+    assert "tensor_parallel_size=1" in lines
+    broken = read_startup_log(
+        lines.replace("tensor_parallel_size=1", "tensor_parallel_size=0").splitlines(), "server.log"
+    )
+    with pytest.raises(UnusableInputError, match=r"server\.log:\d+: --tensor-parallel-size: .*found 0"):
+        size_server(SizeSources(model_config=config("qwen3.8-flash-next"), startup_log=broken))
+
+
 def test_an_unusable_config_is_only_a_warning_beside_a_log() -> None:
     broken = ModelConfig.parse({"model_type": "mystery"}, "config.json")
     server = size_server(SizeSources(model_config=broken, startup_log=log("two-engines.log")))

@@ -31,6 +31,7 @@ def with_choices(report: Report, *units: int, num_blocks: int | None = None) -> 
         ((528, 96, 96), None, "for an unlimited pool and stays the best at every size tried from 200 on"),
         ((96, 16, 96), None, "for an unlimited pool and stays the best at every size tried from 400 on"),
         ((96, 96, 16), 200, "for 200 blocks and is the best at every size tried from 100 to 200"),
+        ((16, 96, 16), 200, "for 200 blocks; at the next sizes tried another unit is the best"),
         ((16, 96, 96), 200, "for 200 blocks and stays the best at every size tried from 200 on"),
         ((96, 16, 16), 200, "for 200 blocks, where it is not the one with the largest net gain"),
         ((96, 16, 16), None, "for an unlimited pool, where it is not the one with the largest net gain"),
@@ -81,4 +82,9 @@ def test_a_given_pool_says_how_many_requests_fit(report: Report) -> None:
     given = msgspec.structs.replace(report, engine=msgspec.structs.replace(report.engine, num_blocks=1_000))
     assert "at once" not in content.held_sentence(report)
     # 999 blocks beside the null block, 46 for the median request.
-    assert "21 requests of median size fit the pool of 1,000 at once" in content.held_sentence(given)
+    assert (
+        "The pool of 1,000 holds 21 requests of median size at once if they share nothing."
+        in content.held_sentence(given)
+    )
+    small = msgspec.structs.replace(report, engine=msgspec.structs.replace(report.engine, num_blocks=50))
+    assert content.held_sentence(small).endswith("The pool of 50 holds 1 request of median size at once.")
