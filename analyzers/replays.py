@@ -120,13 +120,17 @@ class Replays:
         self._waiting = deque(range(len(settings)))
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._workers: list[_Worker] = []
-        if workers > 1 and len(settings) > 1:
+        if workers <= 1 or len(settings) <= 1:
+            return
+        self._workers = [_standing_by.pop() for _ in range(min(len(_standing_by), workers - 1))]
+        if not self._workers:
             start = time.process_time()
             self._first = task.run(settings[self._waiting.popleft()])
             ahead = (time.process_time() - start) * len(self._waiting)
             if ahead > _WORTH_A_WORKER_S:
-                count = min(workers - 1, len(self._waiting) - 1)
-                self._workers = [_Worker(task, self._next, self._answers) for _ in range(count)]
+                self._workers = [_Worker() for _ in range(min(workers - 1, len(self._waiting) - 1))]
+        for worker in self._workers:
+            worker.begin(task, self._next, self._answers)
 
     def __enter__(self) -> Self:
         return self
@@ -166,18 +170,32 @@ class Replays:
         return place, self._settings[place]
 
 
+@contextmanager
+def standby(count: int) -> Iterator[None]:
+    """So many workers start now, while a trace is read, and wait for the next `Replays`; left over ones end."""
+    _standing_by.extend(_Worker() for _ in range(count))
+    try:
+        yield
+    finally:
+        while _standing_by:
+            _standing_by.pop().end()
+
+
 class _Worker:
     """A process that replays, and the thread here that hands it one setting after another."""
 
-    def __init__(
-        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
-    ) -> None:
+    def __init__(self) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         with _interrupts_held_back():
             self._process.start()
         theirs.close()
+
+    def begin(
+        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
+    ) -> None:
+        """Do one setting after another, until none follows."""
         Thread(target=self._feed, args=(task, following, answers), daemon=True).start()
 
     def end(self) -> None:
@@ -201,6 +219,9 @@ class _Worker:
         finally:
             if begun is not None:
                 answers.put((begun, None))
+
+
+_standing_by: list[_Worker] = []
 
 
 @contextmanager

@@ -68,41 +68,43 @@ def run_kvtune(trace: str, model: str, units: str) -> dict[str, float]:
     from kvtune.analyzers.layout import EngineConfig, parse_groups
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze
+    from kvtune.analyzers.replays import standby
     from kvtune.analyzers.report import TokenizerInfo, TraceInfo
     from kvtune.cli.reporters.terminal import render_terminal
     from kvtune.tokenization.encode import encode_trace
     from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
     from kvtune.tokenization.reading import read_trace
 
-    start = seconds()
-    encoder = open_prompt_encoder(model=Path(model))
-    assert encoder.vocabulary is not None
-    loading = spent(start)["wall"]
-    start = seconds()
-    found = read_trace([trace])
-    tokens, encoded = encode_trace(found.requests, encoder)
-    report = analyze(
-        tokens,
-        EngineConfig(parse_groups(GROUPS)),
-        AnalyzeOptions(units=None if units == "auto" else tuple(map(int, units.split(",")))),
-        Provenance(
-            kvtune_version="bench",
-            command="bench",
-            created="",
-            trace=TraceInfo(
-                files=(trace,),
-                sha256=found.stats.sha256,
-                format=found.stats.format,
-                requests=len(tokens),
-                prompt_tokens=int(tokens.prompt_tokens.sum()),
+    with standby(1):  # as the command does for traces of this size on two cores
+        start = seconds()
+        encoder = open_prompt_encoder(model=Path(model))
+        assert encoder.vocabulary is not None
+        loading = spent(start)["wall"]
+        start = seconds()
+        found = read_trace([trace])
+        tokens, encoded = encode_trace(found.requests, encoder)
+        report = analyze(
+            tokens,
+            EngineConfig(parse_groups(GROUPS)),
+            AnalyzeOptions(units=None if units == "auto" else tuple(map(int, units.split(","))), workers=2),
+            Provenance(
+                kvtune_version="bench",
+                command="bench",
+                created="",
+                trace=TraceInfo(
+                    files=(trace,),
+                    sha256=found.stats.sha256,
+                    format=found.stats.format,
+                    requests=len(tokens),
+                    prompt_tokens=int(tokens.prompt_tokens.sum()),
+                ),
+                tokenizer=TokenizerInfo(kind="hf", source=encoded.source),
+                size_source="flags",
             ),
-            tokenizer=TokenizerInfo(kind="hf", source=encoded.source),
-            size_source="flags",
-        ),
-    )
-    render_terminal(report, width=80, colour=False)
-    encode_report(report)
-    return {**spent(start), "loading": loading, "tokens": report.trace.prompt_tokens}
+        )
+        render_terminal(report, width=80, colour=False)
+        encode_report(report)
+        return {**spent(start), "loading": loading, "tokens": report.trace.prompt_tokens}
 
 
 def in_process(*arguments: str) -> dict[str, float]:

@@ -136,14 +136,15 @@ def analyze_traces(
     from kvtune.analyzers.levers.other_dtypes import other_dtypes
     from kvtune.analyzers.options import Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
+    from kvtune.analyzers.replays import standby
     from kvtune.analyzers.sweep import no_progress
     from kvtune.cli.measuring import created_now
-    from kvtune.cli.prepare import prepare
+    from kvtune.cli.prepare import prepare, spare_workers
     from kvtune.cli.progress import StageProgress
 
     created = created_now()
     primes: list[tuple[int, UInt32]] = []
-    with StageProgress(quiet=general.quiet) as progress:
+    with StageProgress(quiet=general.quiet) as progress, standby(spare_workers(traces, asked)):
         ready = prepare(traces, asked, detail, progress, general=general, force=force)
         line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))

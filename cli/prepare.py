@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from kvtune.analyzers.options import AnalyzeOptions
@@ -19,6 +20,9 @@ from kvtune.cli.progress import StageProgress
 from kvtune.cli.reproduce import command_line
 from kvtune.cli.step_price import StepPrice, step_price
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
+
+_WORTH_A_WORKER_BYTES = 1 << 20
+"""Of trace, compressed or not: reading so much takes about as long as a worker takes to start."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
-        workers=min(asked.input.workers or _usable_cores(), _usable_cores()),
+        workers=_workers(asked),
         check_integrity=general.debug,
     )
     encoding = Encoding(
@@ -94,6 +98,16 @@ def prepare(
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     price.check(server.config.groups)
     return Prepared(files, asked, serve, loaded, server, options, price)
+
+
+def spare_workers(traces: list[str], asked: AnalysisOptions) -> int:
+    """Workers that are worth starting before the traces are read: one for each megabyte, as far as there are cores."""
+    size = sum(path.stat().st_size for path in map(Path, traces) if path.is_file())
+    return min(_workers(asked) - 1, size // _WORTH_A_WORKER_BYTES)
+
+
+def _workers(asked: AnalysisOptions) -> int:
+    return min(asked.input.workers or _usable_cores(), _usable_cores())
 
 
 def _usable_cores() -> int:

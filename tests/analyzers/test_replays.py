@@ -93,6 +93,18 @@ def test_little_work_needs_no_workers(task, monkeypatch):
         assert not multiprocessing.active_children()
 
 
+def test_workers_that_stand_by_are_taken(task, alone, monkeypatch):
+    monkeypatch.setattr(replays, "_WORTH_A_WORKER_S", 1000.0)
+    with replays.standby(2):
+        children = multiprocessing.active_children()
+        with Replays(SETTINGS, task, workers=2) as pending:
+            place, found = pending._answers.get(timeout=60)
+            assert found is not None
+            assert_same([found], [alone[place]])
+        assert len(multiprocessing.active_children()) == len(children) - 1 == 1
+    assert not multiprocessing.active_children()
+
+
 def test_what_the_engine_refuses_is_said_here(task, capfd):
     refused = [*SETTINGS[:2], replace(ENGINE, match_unit=5)]
     with pytest.raises(EngineRefusal), Replays(refused, task, workers=2) as pending:
