@@ -149,7 +149,7 @@ def test_nothing_is_left_running_after_an_interrupt(
         process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == {signal.SIGINT: 130}.get(number, -number)
+    assert process.returncode == {signal.SIGKILL: -signal.SIGKILL}.get(number, 130)
     wait_for(lambda: processes_of(environment_folder()) == [], 20)
 
 
