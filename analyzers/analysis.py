@@ -17,7 +17,7 @@ from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.prefix_tree import build_prefix_tree
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.recommend import Choice, Outcome, choose
-from kvtune.analyzers.replay import ReplayInput, ReplayResult
+from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 from kvtune.analyzers.routing import caches_of, logged_replicas
@@ -35,7 +35,8 @@ from kvtune.tokenization.trace import Int32, Int64, TokenTrace
 class Analysis:
     """Everything found, before it is put into rows. `trace` has a namespace per replica, `undivided` has not.
 
-    `setting` speaks of grids: its units are the effective ones of the unit in force and of the default.
+    `setting` speaks of grids: its units are the effective ones of the unit in force and of the default. `task` is what
+    was replayed for every unit.
     """
 
     undivided: TokenTrace
@@ -44,7 +45,7 @@ class Analysis:
     options: AnalyzeOptions
     sizes: ResolvedSizes
     caveats: tuple[str, ...]
-    replica: Int32 | None
+    task: ReplayTask
     shared: SharedPrefixes
     sessions: Int32
     candidates: tuple[UnitCandidate, ...]
@@ -68,12 +69,12 @@ class Analysis:
         """The server with that unit."""
         return replace(self.config, match_unit=self.unit_on(grid))
 
-    def units(self, inputs: ReplayInput) -> ReplayedUnits:
+    def units(self) -> ReplayedUnits:
         """What there was to choose from, to be replayed in other pools."""
         grids = [outcome.unit for outcome in self.outcomes]
         return ReplayedUnits(
             self.config,
-            ReplayTask(inputs, self.replica, self.options.arrivals, self.options.cost),
+            replace(self.task, check=False),
             match_units={grid: self.unit_on(grid) for grid in grids},
             results={grid: self.result_on(grid) for grid in grids},
             current_unit=self.setting.current_unit,
@@ -122,11 +123,12 @@ def find(
     if replica is not None:
         shared = find_shared_prefixes(trace, options.outputs)
     progress("shared prefixes", 1, 1)
+    task = ReplayTask(
+        replay_input(trace, shared), replica, options.arrivals, options.cost, options.check_integrity
+    )
     sweep = sweep_units(
         config,
-        ReplayTask(
-            replay_input(trace, shared), replica, options.arrivals, options.cost, options.check_integrity
-        ),
+        task,
         candidates,
         default_unit=default_match_unit(config),
         workers=options.workers,
@@ -168,7 +170,7 @@ def find(
         options,
         sizes,
         caveats,
-        replica,
+        task,
         shared,
         sessions,
         candidates,

@@ -28,7 +28,7 @@ from kvtune.analyzers.report import (
     Report,
 )
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
-from kvtune.analyzers.sweep import Progress, no_progress, replay_input
+from kvtune.analyzers.sweep import Progress, no_progress
 from kvtune.analyzers.units import minimum_shared_prefix
 from kvtune.analyzers.why import explain_choice
 from kvtune.analyzers.windows import gain_by_window
@@ -56,13 +56,13 @@ def analyze(
     )
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
-    inputs = replay_input(trace, found.shared)
+    inputs = found.task.inputs
     today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
     losses_today, losses_then = (
         losses_by_request(
             found.config_on(grid),
             inputs,
-            found.replica,
+            found.task.replica,
             shared,
             options.arrivals,
             result,
@@ -71,7 +71,7 @@ def analyze(
         for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )
     levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
-    units = found.units(inputs)
+    units = found.units()
     needs = footprints(units, trace.ids, replay_again=options.capacity_curve)
     points, pools = explore_pools(units, needs.smallest, progress) if options.capacity_curve else ((), None)
     return Report(
@@ -163,7 +163,7 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
         trace=found.trace,
         config=found.config_on(grid),
         options=found.options,
-        replica=found.replica,
+        replica=found.task.replica,
         sessions=found.sessions,
         shared=found.shared,
         result=found.result_on(grid),
