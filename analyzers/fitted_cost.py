@@ -18,8 +18,10 @@ from kvtune.tokenization.errors import UnusableInputError
 
 LARGEST_MEAN_ERROR = 0.10
 LARGEST_P90_ERROR = 0.20
-_LARGEST_COST = 1_000_000_000
 """Held-out relative errors up to which a fit may be used outside what it was fitted on."""
+
+_LARGEST_COST = 1_000_000_000
+"""Of a step, in tokens."""
 
 Covers = Literal["model", "composed", "layers", "stand_in"]
 """What the seconds are of: the server's whole model, timed or composed of timed layers; some of its layers; a small
@@ -78,9 +80,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
 
     def errors(self) -> str:
         """The held-out error in words."""
-        return (
-            f"held-out error {self.mean_error:.1%} in the mean, {self.p90_error:.1%} at the 90th percentile"
-        )
+        return held_out_error(self.mean_error, self.p90_error)
 
     def caveat(self, source: str, longest_tokens: int) -> str:
         """Where the price of a step came from, for a report on requests of up to `longest_tokens`."""
@@ -94,6 +94,11 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
         if longest_tokens > self.longest_context_tokens:
             text += f"; contexts beyond {self.longest_context_tokens:,} tokens were not timed"
         return text
+
+
+def held_out_error(mean_error: float, p90_error: float) -> str:
+    """Relative errors on batches that took no part in a fit, in words."""
+    return f"held-out error {mean_error:.1%} in the mean, {p90_error:.1%} at the 90th percentile"
 
 
 def beyond_limits(mean_error: float, p90_error: float, held_out: int) -> str | None:

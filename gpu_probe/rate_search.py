@@ -13,6 +13,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
+
+from kvtune.analyzers.validation import RateSearch as HowFound
 
 QUALIFYING_SHARE = 0.95
 """A rate is met when this share of all requests meets every objective."""
@@ -26,6 +29,29 @@ EXECUTED_RUNS = 10
 
 REHEARSED_RESOLUTION = 1.01
 REHEARSED_RUNS = 30
+
+
+def how_executed(*, complete: bool) -> HowFound:
+    """For the report: every rate was a run. `complete`: time allowed every candidate's search to end."""
+    return _how("executed", EXECUTED_RESOLUTION, EXECUTED_RUNS, complete=complete)
+
+
+def how_rehearsed() -> HowFound:
+    """For the report: the bookkeeping alone was run, which always comes to an end."""
+    return _how("rehearsed", REHEARSED_RESOLUTION, REHEARSED_RUNS, complete=True)
+
+
+def _how(
+    method: Literal["executed", "rehearsed"], resolution: float, runs: int, *, complete: bool
+) -> HowFound:
+    return HowFound(
+        method=method,
+        qualifying_share=QUALIFYING_SHARE,
+        ceiling=CEILING,
+        resolution=resolution,
+        runs=runs,
+        complete=complete,
+    )
 
 
 class RateSearch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kvtune.analyzers.fitted_cost import Covers, FittedStepCost
+from kvtune.analyzers.fitted_cost import Covers, FittedStepCost, held_out_error
 from kvtune.gpu_probe.engine.calibrate import Design, calibrate, grid_context
 from kvtune.gpu_probe.engine.candidates import Candidate
 from kvtune.gpu_probe.engine.cost import StepCost
@@ -106,7 +106,7 @@ class Pricing:
 
 
 def _sentence(what: str, cost: StepCost, own_steps_error: float | None) -> str:
-    errors = f"held-out error {cost.mean_error:.1%} in the mean, {cost.p90_error:.1%} at the 90th percentile"
+    errors = held_out_error(cost.mean_error, cost.p90_error)
     if own_steps_error is not None:
         errors += f"; all steps of the runs together {own_steps_error:+.1%}"
     used = "" if cost.extrapolates else ": too far off, it prices nothing"

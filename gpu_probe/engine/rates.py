@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from kvtune.analyzers.validation import RateSearch as HowFound
 from kvtune.gpu_probe.engine.candidates import Candidate
@@ -20,13 +19,14 @@ from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.runner import RunRecord
 from kvtune.gpu_probe.engine.workload import Workload
 from kvtune.gpu_probe.rate_search import (
-    CEILING,
     EXECUTED_RESOLUTION,
     EXECUTED_RUNS,
     QUALIFYING_SHARE,
     REHEARSED_RESOLUTION,
     REHEARSED_RUNS,
     RateSearch,
+    how_executed,
+    how_rehearsed,
     search_together,
 )
 from kvtune.gpu_probe.validate import ProbeOptions, Progress
@@ -86,13 +86,13 @@ class RateFinder:
         rehearsed = self._rehearse_all(progress) if self._cost is not None else []
         if self._options.clock == "model":
             self.rates.searches = rehearsed
-            self.rates.how = _how("rehearsed", REHEARSED_RESOLUTION, REHEARSED_RUNS, complete=True)
+            self.rates.how = how_rehearsed()
             return
         self.rates.searches = [
             RateSearch(EXECUTED_RESOLUTION, EXECUTED_RUNS, rehearsed[place].met if rehearsed else None)
             for place in range(len(self._configs))
         ]
-        self.rates.how = _how("executed", EXECUTED_RESOLUTION, EXECUTED_RUNS, complete=False)
+        self.rates.how = how_executed(complete=False)
         self._take_own_rate()
         total = EXECUTED_RUNS * len(self._configs)
         tried = 0
@@ -112,7 +112,7 @@ class RateFinder:
             self.rates.said = (f"the search for the largest load ended early: {error}",)
             return
         progress("largest load", total, total)
-        self.rates.how = _how("executed", EXECUTED_RESOLUTION, EXECUTED_RUNS, complete=complete)
+        self.rates.how = how_executed(complete=complete)
 
     def _rehearse_all(self, progress: Progress) -> list[RateSearch]:
         found = []
@@ -140,16 +140,3 @@ class RateFinder:
 
     def _met(self, record: RunRecord) -> bool:
         return qualifying(record, self._options.slo) >= QUALIFYING_SHARE * len(self._workload)
-
-
-def _how(
-    method: Literal["executed", "rehearsed"], resolution: float, runs: int, *, complete: bool
-) -> HowFound:
-    return HowFound(
-        method=method,
-        qualifying_share=QUALIFYING_SHARE,
-        ceiling=CEILING,
-        resolution=resolution,
-        runs=runs,
-        complete=complete,
-    )

@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from kvtune.analyzers.validation import RateSearch as HowFound
 from kvtune.gpu_probe.live.latency import latency_of, meets
 from kvtune.gpu_probe.live.load import Run
 from kvtune.gpu_probe.rate_search import (
-    CEILING,
     EXECUTED_RESOLUTION,
     EXECUTED_RUNS,
     QUALIFYING_SHARE,
@@ -63,15 +61,3 @@ def is_met(run: Run, slo: Mapping[str, float]) -> bool:
     latencies = [None if answer is None else latency_of(answer) for answer in run.answers]
     good = sum(latency is not None and meets(latency, slo) for latency in latencies)
     return good >= QUALIFYING_SHARE * len(latencies)
-
-
-def how_found(*, complete: bool) -> HowFound:
-    """For the report."""
-    return HowFound(
-        method="executed",
-        qualifying_share=QUALIFYING_SHARE,
-        ceiling=CEILING,
-        resolution=EXECUTED_RESOLUTION,
-        runs=EXECUTED_RUNS,
-        complete=complete,
-    )

@@ -24,9 +24,9 @@ from kvtune.gpu_probe.live.command import ServeLine
 from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
-from kvtune.gpu_probe.live.rates import how_found
 from kvtune.gpu_probe.live.server import started
 from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence, unit_name
+from kvtune.gpu_probe.rate_search import how_executed
 from kvtune.tokenization.errors import MissingDependencyError
 
 ChooseUnits = Callable[[EngineConfig], Sequence[int | None]]
@@ -202,7 +202,7 @@ def _result(
         requests=runs[0].comparison.requests,
         trace_requests=trace_requests,
         notes=tuple(notes),
-        rate_search=how_found(complete=all(complete for _, complete in searches)) if searches else None,
+        rate_search=how_executed(complete=all(complete for _, complete in searches)) if searches else None,
     )
     return LiveResult(validation, _verdict(version, runs, agrees), tuple(runs), logs, interrupted)
 

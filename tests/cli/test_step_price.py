@@ -8,36 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvtune.analyzers.fitted_cost import FittedStepCost
 from kvtune.analyzers.report import Report
 from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.analyzers.validation import Validation
 from kvtune.cli.app import main
 from kvtune.cli.documents import encode_document
 from kvtune.cli.step_price import step_price
+from tests.analyzers.fits import FITTED as WHOLE_MODEL
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TRACE = str(SAMPLES / "functions.jsonl.gz")
 
-FITTED = FittedStepCost(
-    step_s=2e-3,
-    prefill_token_s=2e-5,
-    attended_pair_s=1e-9,
-    decode_sequence_s=1e-5,
-    context_token_s=1e-9,
-    prefill_sequence_s=4e-4,
-    step_cost_tokens=119.6,
-    mean_error=0.06,
-    p90_error=0.13,
-    held_out=24,
-    longest_context_tokens=4096,
-    device="a card",
-    rung="L2 real weights",
-    covers="model",
-    layers=48,
-    model_layers=48,
-    extrapolates=True,
-)
+FITTED = msgspec.structs.replace(WHOLE_MODEL, step_cost_tokens=119.6, rung="L2 real weights")
 
 
 def stored(report: Report, path: Path, **fields: object) -> str:
