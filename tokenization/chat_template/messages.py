@@ -46,6 +46,7 @@ _KNOWN_FIELDS = frozenset(
     | {"type", "uuid", "detail", "file", "file_id", "closed", "data", "name", "prompt_embeds"}
 )
 _MAX_ARGUMENTS_CHARS = 1 << 24
+_MOST_MESSAGES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class MessageReader:
     """Applies the rules of one release to conversations.
 
     Tool-call arguments are parsed once per distinct text and the parsed object is shared, so that its JSON can
-    be remembered too; nothing downstream changes it (the sandbox refuses).
+    be remembered too; and a message that requests share, as the turns of a conversation do once they are decoded,
+    is read once. Nothing downstream changes either (the sandbox refuses).
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class MessageReader:
         self._placeholders = dict(placeholders or {})
         self._arguments: dict[str, dict[str, Any]] = {}
         self._chars = 0
+        self._known: dict[tuple[int, ContentFormat], tuple[Message, Message]] = {}  # logged, as read
 
     def read(self, messages: Sequence[Message], content_format: ContentFormat) -> Conversation:
         """The conversation of one request.
@@ -102,7 +105,20 @@ class MessageReader:
         """
         conversation = Conversation([])
         for index, message in enumerate(messages):
-            conversation.messages.append(self._message(message, index, content_format, conversation.media))
+            known = self._known.get((id(message), content_format))
+            if known is not None:
+                conversation.messages.append(known[1])
+                continue
+            items = len(conversation.media)
+            read = self._message(message, index, content_format, conversation.media)
+            conversation.messages.append(read)
+            if len(conversation.media) == items:
+                if len(self._known) >= _MOST_MESSAGES:
+                    self._known.clear()
+                self._known[id(message), content_format] = (
+                    message,
+                    read,
+                )  # which holds the message, and so its id
         return conversation
 
     def _message(

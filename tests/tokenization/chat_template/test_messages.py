@@ -35,6 +35,17 @@ def arguments_of(arguments: Any, version: str = "0.33") -> Any:
     return read([message], version=version)[0]["tool_calls"][0]["function"]["arguments"]
 
 
+def test_a_message_that_conversations_share_is_read_once_and_its_media_every_time() -> None:
+    reader = MessageReader(chat_rules("0.33"), {"image": "<|image|>"})
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    one, other = (reader.read([USER, picture], "string") for _ in range(2))
+    assert one.messages[0] is other.messages[0]
+    assert [item.message for item in other.media] == [item.message for item in one.media] == [1]
+    assert reader.read([USER], "openai").messages == [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    ]
+
+
 class TestContent:
     def test_a_string_stays_a_string_or_becomes_one_part(self) -> None:
         assert read([USER]) == [USER]
