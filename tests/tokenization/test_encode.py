@@ -58,7 +58,8 @@ class TestPrompts:
         assert (trace.prompt(0).tolist(), trace.prompt(2).tolist()) == ([1], [2])
 
     def test_many_requests_over_many_batches(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("kvtune.tokenization.encoding.rows.BATCH_CHARS", 50)
+        monkeypatch.setattr("kvtune.tokenization.tokenizers.pieces.BATCH_CHARS", 50)
+        monkeypatch.setattr("kvtune.tokenization.tokenizers.pieces.IDLE_BATCH_CHARS", 20)
         encoder = encoder_of(tmp_path)
         requests = [chat("hello", f"answer {n % 7}", f"question {n}", id=str(n)) for n in range(60)]
         trace, info = encode_trace(requests, encoder, check=60)

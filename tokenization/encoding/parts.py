@@ -164,21 +164,40 @@ class PromptParts:
         return PARTS[codes[at] if at < len(codes) else TEMPLATE]
 
 
-def runs_of(spans: Sequence[Span], text: str, ends: Int64) -> Runs:
-    """The runs of one piece of text.
+def runs_of(spans: Sequence[Sequence[Span]], texts: Sequence[str], ends: Sequence[Int64]) -> list[Runs]:
+    """The runs of each of many pieces of text.
 
     Args:
-        spans: in characters of `text`. ends: int64[n], where each of its tokens ends in UTF-8 bytes.
+        spans: of each piece, in characters of its text, none empty.
+        ends: of each piece int64[n], where each of its tokens ends in UTF-8 bytes.
     """
-    run_ends: list[int] = []
-    codes: list[int] = []
-    for span in spans:
-        start, end = span.start, span.end
-        if not text.isascii():
-            start, end = (len(text[:at].encode("utf-8")) for at in (start, end))
-        run_ends += (
-            int(np.searchsorted(ends, start, side="right")),
-            min(int(np.searchsorted(ends, end, side="left")) + 1, len(ends)),
+    if not texts:
+        return []
+    sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
+    counts = [len(own) for own in ends]
+    # All pieces one behind the other, so that two searches serve them all.
+    bytes_before = np.cumsum([0, *sizes[:-1]])
+    tokens_before = np.cumsum([0, *counts[:-1]])
+    owner = np.repeat(np.arange(len(texts)), [len(own) for own in spans])
+    borders = np.array(
+        [border for own, text in zip(spans, texts, strict=True) for border in _byte_borders(own, text)]
+    ).reshape(-1, 2)
+    at = bytes_before[owner, np.newaxis] + borders
+    all_ends = np.concatenate(ends) + np.repeat(bytes_before, counts)
+    starts = np.searchsorted(all_ends, at[:, 0], side="right") - tokens_before[owner]
+    stops = np.searchsorted(all_ends, at[:, 1], side="left") + 1 - tokens_before[owner]
+    run_ends = np.stack((starts, np.minimum(stops, np.array(counts)[owner])), axis=1).ravel().tolist()
+    runs: list[Runs] = []
+    done = 0
+    for own in spans:
+        runs.append(
+            (run_ends[done : done + 2 * len(own)], [code for s in own for code in (TEMPLATE, s.code)])
         )
-        codes += (TEMPLATE, span.code)
-    return run_ends, codes
+        done += 2 * len(own)
+    return runs
+
+
+def _byte_borders(spans: Sequence[Span], text: str) -> list[int]:
+    """Where spans begin and end in a text, in bytes, one after another."""
+    borders = [border for span in spans for border in (span.start, span.end)]
+    return borders if text.isascii() else [len(text[:at].encode("utf-8")) for at in borders]

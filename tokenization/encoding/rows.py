@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from kvtune.tokenization.encoding.media_ids import MediaIds
 from kvtune.tokenization.encoding.parts import ALL_USER, PromptParts, Runs, cut_spans, runs_of, spans_from
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, Prompt, PromptEncoder
 from kvtune.tokenization.request import Request
-from kvtune.tokenization.tokenizers.pieces import BATCH_CHARS, Piece, PieceEncoder, joined
+from kvtune.tokenization.tokenizers.pieces import Piece, PieceEncoder, joined
 from kvtune.tokenization.trace import UInt32
 
 _SHORT_CHARS = 64
@@ -92,7 +93,7 @@ class RowEncoder:
         if self._with_outputs and isinstance(request.output, list):
             row.output_ids = np.array(request.output, dtype=np.uint32)
         self._current.append(row)
-        if self._pieces is not None and self._pieces.pending_chars >= BATCH_CHARS:
+        if self._pieces is not None and self._pieces.is_due:
             self._submit()
         return True
 
@@ -164,7 +165,7 @@ class RowEncoder:
     def _note_parts(self, row: _Row, prompt: Prompt) -> None:
         """Leave in every new piece which of its characters are whose."""
         row.has_parts = True
-        if all(piece.notes is not None for piece in row.pieces) or self._encoder is None:
+        if self._encoder is None or None not in [piece.notes for piece in row.pieces]:
             return
         starts = self._starts(row.pieces)
         floor = next(start for start, piece in zip(starts, row.pieces, strict=False) if piece.notes is None)
@@ -191,6 +192,7 @@ class RowEncoder:
 
     def _assemble_in_flight(self) -> None:
         """Rows cut before the latest `submit` have all their ids now."""
+        self._find_runs([piece for row in self._in_flight for piece in row.pieces])
         for row in self._in_flight:
             self._assemble(row)
         self._in_flight, self._current = self._current, []
@@ -231,21 +233,21 @@ class RowEncoder:
 
     def _runs(self, row: _Row, before: int) -> tuple[array[int], list[Runs]]:
         """Where each piece begins, in tokens, and its runs of tokens of one part."""
-        if not row.has_parts or not row.pieces or self._encoder is None or self._pieces is None:
+        if not row.has_parts or not row.pieces or self._pieces is None:
             return array("q", [0]), [ALL_USER]
         gap = len(self._pieces.separator_ids)
-        starts = array("q")
-        runs: list[Runs] = []
-        at = before
-        for piece in row.pieces:
-            ids = piece.resolve()
-            if isinstance(piece.notes, list):  # in characters so far
-                ends = self._encoder.vocabulary.token_ends(piece.text, ids)
-                piece.notes = runs_of(piece.notes, piece.text, ends)
-            starts.append(at)
-            runs.append(piece.notes)
-            at += len(ids) + gap
-        return starts, runs
+        sizes = [len(piece.resolve()) + gap for piece in row.pieces[:-1]]
+        starts = array("q", accumulate(sizes, initial=before))
+        return starts, [piece.notes for piece in row.pieces]
+
+    def _find_runs(self, pieces: Sequence[Piece]) -> None:
+        """Turn what was noted of characters (lists of spans) to runs of tokens."""
+        new = list({id(piece): piece for piece in pieces if type(piece.notes) is list}.values())
+        if new and self._encoder is not None:
+            texts = [piece.text for piece in new]
+            ends = self._encoder.vocabulary.token_ends(texts, [piece.resolve() for piece in new])
+            for piece, runs in zip(new, runs_of([piece.notes for piece in new], texts, ends), strict=True):
+                piece.notes = runs
 
     def _with_media(self, row: _Row, ids: UInt32, starts: array[int]) -> tuple[UInt32, array[int]]:
         """The prompt with its items as ids, and where its pieces begin then."""

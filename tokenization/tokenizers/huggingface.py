@@ -105,12 +105,24 @@ class HuggingFaceVocabulary:
         text: str = self._tokenizer.decode(known, skip_special_tokens=False)
         return text
 
-    def token_ends(self, text: str, ids: UInt32) -> Int64:
-        if self._byte_level:
-            ends = np.cumsum(self._token_bytes(ids), dtype=np.int64)
-            if len(ends) and int(ends[-1]) == len(text.encode("utf-8")):
-                return ends
-        # A normalizer changed the text, or tokens are no byte strings: ask the library where they stand.
+    def token_ends(self, texts: Sequence[str], ids: Sequence[UInt32]) -> list[Int64]:
+        if not self._byte_level:
+            return [self._asked_ends(text) for text in texts]
+        every = np.concatenate(ids) if ids else np.zeros(0, dtype=np.uint32)
+        ends = np.cumsum(self._token_bytes(every), dtype=np.int64)
+        found: list[Int64] = []
+        start = before = 0
+        for text, one in zip(texts, ids, strict=True):
+            own = ends[start : start + len(one)]
+            last = int(own[-1]) if len(own) else before
+            # A normalizer may have changed the text: its tokens are not its bytes then.
+            same = last - before == (len(text) if text.isascii() else len(text.encode("utf-8")))
+            found.append(own - before if same else self._asked_ends(text))
+            start, before = start + len(one), last
+        return found
+
+    def _asked_ends(self, text: str) -> Int64:
+        """Where the library says that tokens end; slow."""
         starts_at = _byte_positions(text)
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return starts_at[np.array([end for _, end in offsets], dtype=np.int64)]

@@ -26,6 +26,9 @@ from kvtune.tokenization.trace import UInt32
 BATCH_CHARS = 1 << 18
 """Unknown characters that make a batch: enough for all workers, little enough to overlap with rendering."""
 
+IDLE_BATCH_CHARS = 1 << 16
+"""What makes a batch while nothing is being encoded."""
+
 MEMORY_BYTES = 1 << 28
 """Text and ids that are remembered before everything is forgotten."""
 
@@ -97,6 +100,14 @@ class PieceEncoder:
         parts = text.split(self.separator) if self.separator is not None else [text]
         known = self._parts
         return [known.get(part) or self._new_part(part) for part in parts]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `submit` is worth calling now."""
+        if self.pending_chars < IDLE_BATCH_CHARS:
+            return False
+        is_idle = self._flight is None or self._flight[0].done()
+        return is_idle or self.pending_chars >= BATCH_CHARS
 
     def submit(self, done: Callable[[], None] = lambda: None) -> None:
         """Start encoding what is pending, after the batch before is done and `done` was called."""

@@ -103,9 +103,9 @@ class TiktokenVocabulary:
     def decode(self, ids: Sequence[int]) -> str:
         return self._encoding.decode([number for number in ids if number < self.size])
 
-    def token_ends(self, text: str, ids: UInt32) -> Int64:  # noqa: ARG002
-        sizes = [len(self._encoding.decode_single_token_bytes(number)) for number in ids.tolist()]
-        return np.cumsum(np.array(sizes, dtype=np.int64))
+    def token_ends(self, texts: Sequence[str], ids: Sequence[UInt32]) -> list[Int64]:  # noqa: ARG002
+        tokens = self._encoding.decode_tokens_bytes
+        return [np.cumsum([len(token) for token in tokens(one.tolist())], dtype=np.int64) for one in ids]
 
 
 def named_encoding(name: str, *, workers: int | None = None) -> TiktokenVocabulary:

@@ -49,8 +49,8 @@ class Vocabulary(Protocol):
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
         """Ids of each text as a completions prompt (`add_special_tokens=True`)."""
 
-    def token_ends(self, text: str, ids: UInt32) -> Int64:
-        """Where each token of `text` ends, int64[len(ids)], ascending, in UTF-8 bytes of the text."""
+    def token_ends(self, texts: Sequence[str], ids: Sequence[UInt32]) -> list[Int64]:
+        """Where each token of each text ends, int64[len(its ids)], ascending, in UTF-8 bytes of the text."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included; cut characters become U+FFFD, unknown ids nothing."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kvtune.tokenization.encode import encode_trace
-from kvtune.tokenization.encoding.parts import Span, cut_spans, spans_from
+from kvtune.tokenization.encoding.parts import TEMPLATE, Span, cut_spans, runs_of, spans_from
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.trace import PARTS
 from tests.tokenization.encoding.models import chat, encoder_of
@@ -132,3 +137,36 @@ def test_spans_are_cut_to_pieces() -> None:
     spans = [Span(0, 4, 1), Span(6, 10, 2)]
     assert cut_spans(spans, 2, 8) == [Span(0, 2, 1), Span(4, 6, 2)]
     assert cut_spans(spans, 4, 6) == []
+
+
+@st.composite
+def noted_pieces(draw: st.DrawFn) -> tuple[str, list[int], list[Span]]:
+    """A text, the sizes of its tokens in bytes, and spans of its characters."""
+    text = draw(st.text("aé北", min_size=1, max_size=12))
+    size = len(text.encode())
+    cuts = sorted(draw(st.sets(st.integers(1, size))) | {size})
+    borders = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
+    spans = [Span(a, b, 1 + n % 3) for n, (a, b) in enumerate(zip(borders[::2], borders[1::2], strict=False))]
+    return text, np.diff([0, *cuts]).tolist(), spans
+
+
+@given(st.lists(noted_pieces(), max_size=5))
+def test_runs_of_many_pieces_equal_looking_at_each_token(
+    pieces: list[tuple[str, list[int], list[Span]]],
+) -> None:
+    texts = [text for text, _, _ in pieces]
+    ends = [np.cumsum(sizes, dtype=np.int64) for _, sizes, _ in pieces]
+    found = runs_of([spans for _, _, spans in pieces], texts, ends)
+    assert len(found) == len(pieces)
+    for (text, sizes, spans), (run_ends, codes) in zip(pieces, found, strict=True):
+        at = 0
+        for token, size in enumerate(sizes):
+            whose = {
+                span.code
+                for span in spans
+                if len(text[: span.start].encode()) < at + size and at < len(text[: span.end].encode())
+            }
+            at += size
+            if len(whose) < 2:  # a token across two spans belongs to either
+                run = bisect_right(run_ends, token)
+                assert (codes[run] if run < len(codes) else TEMPLATE) == (whose.pop() if whose else TEMPLATE)

@@ -142,7 +142,7 @@ class TestTokenEnds:
     def test_ends_are_bytes_of_the_text_and_the_last_is_its_length(self, saved: Save, text: str) -> None:
         vocabulary = HuggingFaceVocabulary(saved(build(CL100K)))
         ids = vocabulary.encode([text])[0]
-        ends = vocabulary.token_ends(text, ids)
+        ends = vocabulary.token_ends([text], [ids])[0]
         assert len(ends) == len(ids)
         assert (np.diff(ends) >= 0).all()
         if text:
@@ -151,14 +151,14 @@ class TestTokenEnds:
     def test_a_normalized_text_keeps_its_own_bytes(self, saved: Save) -> None:
         vocabulary = HuggingFaceVocabulary(saved(build(CL100K)))
         text = "e\u0301 <|end|>!"  # the first letter is composed, three bytes become two
-        ends = vocabulary.token_ends(text, vocabulary.encode([text])[0])
+        ends = vocabulary.token_ends([text], vocabulary.encode([text]))[0]
         assert ends[-2:].tolist() == [len(text.encode()) - 1, len(text.encode())]
 
     def test_ascii_tokens_end_where_their_text_does(self, saved: Save) -> None:
         vocabulary = HuggingFaceVocabulary(saved(build(CL100K)))
         text = "the quick <|end|>\nbrown"
         encoding = Tokenizer.from_file(vocabulary.source).encode(text)
-        assert vocabulary.token_ends(text, vocabulary.encode([text])[0]).tolist() == [
+        assert vocabulary.token_ends([text], vocabulary.encode([text]))[0].tolist() == [
             end for _, end in encoding.offsets
         ]
 

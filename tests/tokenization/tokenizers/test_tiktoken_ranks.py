@@ -45,7 +45,7 @@ def test_many_texts_keep_their_order(vocabulary: TiktokenVocabulary) -> None:
 
 def test_tokens_end_where_their_bytes_do(vocabulary: TiktokenVocabulary) -> None:
     text = "the café\n\n<|endoftext|>and"
-    ends = vocabulary.token_ends(text, vocabulary.encode([text])[0]).tolist()
+    ends = vocabulary.token_ends([text], vocabulary.encode([text]))[0].tolist()
     assert ends[0] == 3 and ends[-1] == len(text.encode())
 
 
