@@ -14,7 +14,6 @@ from functools import partial
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.pool.units import ReplayedUnits
-from kvtune.analyzers.prefix_tree import build_prefix_tree
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayResult
@@ -28,7 +27,7 @@ from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, grids_of, unit_candidates
 from kvtune.analyzers.why import Setting
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+from kvtune.tokenization.trace import Int32, TokenTrace
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def find(
     grid = {row.unit: row.effective_unit for row in candidates}
     setting = Setting(
         prompt_tokens=trace.prompt_tokens,
-        repeated=_repeated(trace),
+        repeated=shared.repeated,
         current_unit=grid[sweep.current_unit],
         default_unit=grid[sweep.default_unit],
         scheduler_block_size=sizes.scheduler_block_size,
@@ -192,15 +191,3 @@ def _check_lengths(config: EngineConfig, trace: TokenTrace) -> None:
             wanted=f"at most {config.max_model_len - 1:,}",
             way_out=f"--max-model-len {config.max_model_len} leaves them out",
         )
-
-
-def _repeated(trace: TokenTrace) -> Int64:
-    """The longest prefix of each prompt that a later prompt repeats, int64[R]."""
-    return build_prefix_tree(
-        trace.tokens,
-        trace.offsets,
-        trace.namespace,
-        span=trace.span,
-        lengths=trace.prompt_tokens,
-        backwards=True,
-    ).shared

@@ -88,11 +88,13 @@ class PrefixTree:
     Attributes:
         shared: int64[S], the longest prefix shared with any earlier sequence of the namespace.
         shared_with: int32[S], the latest earlier sequence that shares that much; -1 where nothing is shared.
+        repeated: int64[S], the longest prefix that a later sequence of the namespace has, too.
         paths: one `PrefixPath` per sequence.
     """
 
     shared: Int64
     shared_with: Int32
+    repeated: Int64
     paths: Sequence[PrefixPath]
 
 
@@ -103,7 +105,6 @@ def build_prefix_tree(
     *,
     span: int = 1,
     lengths: Int64 | None = None,
-    backwards: bool = False,
 ) -> PrefixTree:
     """Insert the sequences in order and keep, for each, what it shares with those before it.
 
@@ -111,7 +112,6 @@ def build_prefix_tree(
         tokens: uint32[T], elements of all sequences; offsets: int64[S + 1]; namespace: int32[S].
         span: tokens per element. With block hashes only full blocks can be shared: a last block that
             `lengths` (tokens, int64[S]) shows to be partial belongs to its own sequence.
-        backwards: insert from the last to the first, so that "earlier" above means later in the trace.
 
     One pass: each sequence is compared with the latest one on its path in growing slices, so the work is
     linear in the tokens and a few steps per branch. Memory: the paths, and one node per branch.
@@ -124,7 +124,7 @@ def build_prefix_tree(
     roots: dict[int, _Node] = {}
     starts = offsets.tolist()
     spaces = namespace.tolist()
-    for index in reversed(range(count)) if backwards else range(count):
+    for index in range(count):
         begin, finish = starts[index], starts[index + 1]
         total = int(lengths[index]) if lengths is not None else (finish - begin) * span
         sequence = tokens[begin : begin + total // span]
@@ -151,7 +151,15 @@ def build_prefix_tree(
         while node.parent is not None:
             node.latest = index
             node = node.parent
-    return PrefixTree(shared, shared_with, paths)
+    repeated = np.array([_repeated(leaf, index) for index, leaf in enumerate(leaves)], dtype=np.int64)
+    return PrefixTree(shared, shared_with, repeated * span, paths)
+
+
+def _repeated(node: _Node, index: int) -> int:
+    """The end of the deepest edge above the leaf `node` of sequence `index` that a later one passes, in elements."""
+    while node.parent is not None and node.latest <= index:
+        node = node.parent
+    return node.end
 
 
 def _descend(

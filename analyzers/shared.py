@@ -26,12 +26,14 @@ class SharedPrefixes:
         shared: int64[R], the longest prefix shared with any earlier prompt of the namespace, or with an
             earlier output that the mode puts in the cache; at most the prompt's length - 1.
         shared_with: int32[R], the latest earlier request that shares that much; -1 where none does.
+        repeated: int64[R], the longest prefix of the prompt that a later prompt has, too.
         paths: prefix keys of each prompt followed by its cached output.
         output_tokens: int64[R], generated tokens under the mode, at least 1.
     """
 
     shared: Int64
     shared_with: Int32
+    repeated: Int64
     paths: Sequence[PrefixPath]
     output_tokens: Int64
 
@@ -43,13 +45,12 @@ def find_shared_prefixes(trace: TokenTrace, outputs: Outputs = "none") -> Shared
         UnusableInputError: `outputs` asks for lengths or ids that the trace does not hold.
     """
     generated = _generated_tokens(trace, outputs)
+    tree = build_prefix_tree(
+        trace.tokens, trace.offsets, trace.namespace, span=trace.span, lengths=trace.prompt_tokens
+    )
+    repeated = tree.repeated
     if outputs == "recorded":
-        tokens, offsets = _with_outputs(trace)
-        tree = build_prefix_tree(tokens, offsets, trace.namespace)
-    else:
-        tree = build_prefix_tree(
-            trace.tokens, trace.offsets, trace.namespace, span=trace.span, lengths=trace.prompt_tokens
-        )
+        tree = build_prefix_tree(*_with_outputs(trace), trace.namespace)
     paths = tree.paths
     if outputs == "length":
         # Unique ids: they take blocks, and match nothing. A prefix of an own output belongs to its request.
@@ -59,7 +60,7 @@ def find_shared_prefixes(trace: TokenTrace, outputs: Outputs = "none") -> Shared
         ]
     shared = np.minimum(tree.shared, trace.prompt_tokens - 1)
     shared_with = np.where(shared > 0, tree.shared_with, -1).astype(np.int32)
-    return SharedPrefixes(shared, shared_with, paths, generated)
+    return SharedPrefixes(shared, shared_with, repeated, paths, generated)
 
 
 def _generated_tokens(trace: TokenTrace, outputs: Outputs) -> Int64:

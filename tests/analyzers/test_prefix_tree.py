@@ -25,11 +25,11 @@ def related_sequences(draw: st.DrawFn) -> Sequences:
     return sequences
 
 
-def build(sequences: Sequences, **options: bool) -> PrefixTree:
+def build(sequences: Sequences) -> PrefixTree:
     offsets = np.cumsum([0] + [len(tokens) for _, tokens in sequences]).astype(np.int64)
     tokens = np.array([token for _, tokens in sequences for token in tokens], dtype=np.uint32)
     namespace = np.array([space for space, _ in sequences], dtype=np.int32)
-    return build_prefix_tree(tokens, offsets, namespace, **options)
+    return build_prefix_tree(tokens, offsets, namespace)
 
 
 def common(one: list[int], other: list[int]) -> int:
@@ -43,7 +43,6 @@ def common(one: list[int], other: list[int]) -> int:
 @settings(max_examples=300, deadline=None)
 def test_equals_comparing_every_pair(sequences: Sequences) -> None:
     tree = build(sequences)
-    later = build(sequences, backwards=True)
     for index, (space, tokens) in enumerate(sequences):
         lengths = {
             other: common(tokens, sequences[other][1])
@@ -55,7 +54,7 @@ def test_equals_comparing_every_pair(sequences: Sequences) -> None:
         latest = max((other for other, length in earlier.items() if length == longest), default=-1)
         assert tree.shared[index] == longest
         assert tree.shared_with[index] == (latest if longest else -1)
-        assert later.shared[index] == max((n for o, n in lengths.items() if o > index), default=0)
+        assert tree.repeated[index] == max((n for o, n in lengths.items() if o > index), default=0)
 
 
 @given(related_sequences(), st.integers(1, 4))
@@ -88,5 +87,6 @@ def test_a_partial_last_block_is_no_full_match() -> None:
         lengths=np.array([1200, 1200], dtype=np.int64),
     )
     assert tree.shared.tolist() == [0, 1024]
+    assert tree.repeated.tolist() == [1024, 0]
     assert tree.paths[1].key(1024) == tree.paths[0].key(1024)
     assert tree.paths[1].key(1200) != tree.paths[0].key(1200)
