@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvtune.tokenization.trace import Int64, TokenTrace
@@ -29,6 +29,19 @@ class HashCost:
     samples: int
 
 
+@dataclass(frozen=True)
+class PrefixCosts:
+    """What finer matching costs here: `HashCost` by unit, and CPU seconds of one lookup."""
+
+    hashes: Mapping[int, HashCost]
+    lookup_s: float
+
+
+def measure_prefix_costs(trace: TokenTrace, units: Sequence[int]) -> PrefixCosts:
+    """Both, on this thread's clock."""
+    return PrefixCosts(measure_hash_cost(trace, units), measure_lookup_cost())
+
+
 def hash_positions(prompt_tokens: Int64, unit: int) -> int:
     """How many block hashes the engine computes for the prompts: the sum of floor(length / unit)."""
     return int((prompt_tokens // unit).sum())
@@ -42,10 +55,26 @@ def measure_hash_cost(
     Units of a block-hash trace are timed on the interned hashes' ids repeated to the unit's length, since the
     ids behind them are unknown; the work is the same.
     """
-    return {unit: _measure(trace, unit, clock) for unit in units}
+    timed = {unit: HashCost(0.0, 0) for unit in units}
+    unfinished = [unit for unit in timed if hash_positions(trace.prompt_tokens, unit)]
+    while unfinished:
+        for request in range(len(trace)):
+            ids = _ids(trace, request)
+            for unit in unfinished:
+                seconds, hashes = _hash_prompt(ids, unit, clock)
+                timed[unit] = HashCost(timed[unit].seconds + seconds, timed[unit].samples + hashes)
+            unfinished = [unit for unit in unfinished if not _is_enough(timed[unit])]
+            if not unfinished:
+                break
+    return {
+        unit: HashCost(
+            cost.seconds / max(cost.samples, 1) * hash_positions(trace.prompt_tokens, unit), cost.samples
+        )
+        for unit, cost in timed.items()
+    }
 
 
-def measure_lookup_cost(clock: Callable[[], float] = time.process_time) -> float:
+def measure_lookup_cost(clock: Callable[[], float] = time.thread_time) -> float:
     """CPU seconds of one lookup of a 36-byte store key (digest and group) in a dict, over 20,000 of them."""
     keys = [hashlib.sha256(index.to_bytes(4)).digest() + b"\0\0\0\0" for index in range(_TIMED_LOOKUPS)]
     table = dict.fromkeys(keys[::2], 0)
@@ -55,30 +84,21 @@ def measure_lookup_cost(clock: Callable[[], float] = time.process_time) -> float
     return (clock() - start) / _TIMED_LOOKUPS
 
 
-def _measure(trace: TokenTrace, unit: int, clock: Callable[[], float]) -> HashCost:
-    positions = hash_positions(trace.prompt_tokens, unit)
-    if positions == 0:
-        return HashCost(0.0, 0)
-    done, elapsed = 0, 0.0
-    while done < MINIMUM_HASHES or elapsed < MINIMUM_SECONDS:
-        before = done
-        for request in range(len(trace)):
-            ids = _ids(trace, request)
-            full = len(ids) // unit
-            if not full:
-                continue
-            start = clock()
-            parent = _FIRST_PARENT
-            for index in range(full):
-                piece = (parent, tuple(ids[index * unit : (index + 1) * unit]), None)
-                parent = hashlib.sha256(pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)).digest()
-            elapsed += clock() - start
-            done += full
-            if done >= MINIMUM_HASHES and elapsed >= MINIMUM_SECONDS:
-                break
-        if done == before:
-            break
-    return HashCost(elapsed / done * positions, done)
+def _is_enough(cost: HashCost) -> bool:
+    return cost.samples >= MINIMUM_HASHES and cost.seconds >= MINIMUM_SECONDS
+
+
+def _hash_prompt(ids: list[int], unit: int, clock: Callable[[], float]) -> tuple[float, int]:
+    """Seconds to hash a prompt's full units, and how many it has."""
+    full = len(ids) // unit
+    if not full:
+        return 0.0, 0
+    start = clock()
+    parent = _FIRST_PARENT
+    for index in range(full):
+        piece = (parent, tuple(ids[index * unit : (index + 1) * unit]), None)
+        parent = hashlib.sha256(pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)).digest()
+    return clock() - start, full
 
 
 def _ids(trace: TokenTrace, request: int) -> list[int]:

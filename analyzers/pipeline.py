@@ -12,7 +12,7 @@ import msgspec
 from kvtune.analyzers.advice import recommendation
 from kvtune.analyzers.analysis import Analysis, find
 from kvtune.analyzers.families import family_rows
-from kvtune.analyzers.hash_cost import HashCost, measure_hash_cost, measure_lookup_cost
+from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
 from kvtune.analyzers.losses import losses_by_request
@@ -50,9 +50,9 @@ def analyze(
 
     Raises: as `find`; UnusableInputError where an option needs what the trace lacks.
     """
-    costs: dict[int, HashCost] = {}
+    costs: list[PrefixCosts] = []
     found = find(
-        trace, config, options, progress, lambda its, units: costs.update(measure_hash_cost(its, units))
+        trace, config, options, progress, lambda its, units: costs.append(measure_prefix_costs(its, units))
     )
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
@@ -77,7 +77,7 @@ def analyze(
     return Report(
         kvtune_version=provenance.kvtune_version,
         command=provenance.command,
-        measured=_measured(found, costs, provenance.created),
+        measured=_measured(found, costs[0], provenance.created),
         trace=msgspec.structs.replace(
             provenance.trace,
             sessions=int(found.sessions.max()) + 1,
@@ -173,15 +173,15 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
     return levers
 
 
-def _measured(found: Analysis, costs: dict[int, HashCost], created: str) -> Measured:
+def _measured(found: Analysis, costs: PrefixCosts, created: str) -> Measured:
     """What hashing and looking up cost on this machine, for every unit that was replayed."""
-    units = sorted(found.sweep.results)
-    lookup_s = measure_lookup_cost()
+    results = found.sweep.results
+    units = sorted(results)
     return Measured(
         created=created,
         wall_s=0.0,
         cpu_s=0.0,
-        hash_cpu_s={unit: costs[unit].seconds for unit in units},
-        hash_samples=sum(cost.samples for cost in costs.values()),
-        lookup_cpu_s={unit: lookup_s * int(found.sweep.results[unit].lookup_probes.sum()) for unit in units},
+        hash_cpu_s={unit: costs.hashes[unit].seconds for unit in units},
+        hash_samples=sum(cost.samples for cost in costs.hashes.values()),
+        lookup_cpu_s={unit: costs.lookup_s * int(results[unit].lookup_probes.sum()) for unit in units},
     )
