@@ -11,6 +11,7 @@ import typer
 from kvtune.cli.options import Force, JsonTarget, with_options
 from kvtune.cli.output import STDOUT, claim_files, write_file, write_stdout
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
 
 if TYPE_CHECKING:
     from kvtune.cli.documents import Conformance
@@ -71,10 +72,9 @@ def conform_files(paths: list[str]) -> Conformance:
 
 
 def _read(path: str) -> object:
-    if Path(path).stat().st_size > MOST_BYTES:
-        raise UnusableInputError("is too large for a vector file", where=path, wanted="at most 1 GiB")
+    data = read_small_file(Path(path), MOST_BYTES, "a vector file")
     try:
-        return json_text.loads(Path(path).read_bytes())
+        return json_text.loads(data)
     except (ValueError, RecursionError) as error:
         raise UnusableInputError(f"is not JSON: {error}", where=path) from error
 

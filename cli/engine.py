@@ -23,6 +23,7 @@ from kvtune.analyzers.sizing.startup_log import StartupLog, read_startup_log
 from kvtune.cli.analysis_options import EngineOptions, SizeOptions
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.hub import find_model
+from kvtune.tokenization.small_file import read_small_file
 
 if TYPE_CHECKING:
     from kvtune.analyzers.report import SizeSource
@@ -129,23 +130,22 @@ def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> Si
 
 def _read_model_config(path: Path) -> ModelConfig:
     path = path / "config.json" if path.is_dir() else path
-    if path.stat().st_size > _MAX_CONFIG_BYTES:
-        raise UnusableInputError("is too large for a model config", where=str(path), wanted="at most 64 MiB")
+    data = read_small_file(path, _MAX_CONFIG_BYTES, "a model config")
     try:
-        return ModelConfig.parse(json.loads(path.read_bytes()), where=str(path))
+        return ModelConfig.parse(json.loads(data), where=str(path))
     except (ValueError, RecursionError) as error:
         raise UnusableInputError("is not JSON", where=str(path), wanted="a hub's config.json") from error
 
 
 def _read_startup_log(path: str) -> StartupLog:
     with Path(path).open(encoding="utf-8", errors="replace") as lines:
-        return read_startup_log(_bounded(lines), where=path)
+        return read_startup_log(_bounded(lines, path), where=path)
 
 
 def _read_metrics(place: str) -> ServerMetrics:
     if not place.startswith(("http://", "https://")):
         with Path(place).open(encoding="utf-8", errors="replace") as lines:
-            return read_metrics(_bounded(lines), where=place)
+            return read_metrics(_bounded(lines, place), where=place)
     from urllib.request import urlopen
 
     try:
@@ -158,9 +158,15 @@ def _read_metrics(place: str) -> ServerMetrics:
     return read_metrics(page.decode("utf-8", errors="replace").splitlines(), where=place)
 
 
-def _bounded(lines: TextIO, longest: int = 1 << 20) -> Iterator[str]:
-    """The lines of a text file; what is longer than `longest` characters comes in pieces."""
+def _bounded(lines: TextIO, where: str, longest: int = 1 << 20) -> Iterator[str]:
+    """The lines of a text file; what is longer than `longest` characters comes in pieces.
+
+    Raises:
+        UnusableInputError: it is no text, so that it may have no end either.
+    """
     while line := lines.readline(longest):
+        if "\0" in line:
+            raise UnusableInputError("is no text file", where=where, found="a NUL character")
         yield line
 
 

@@ -20,6 +20,7 @@ from kvtune.cli.progress import StageProgress
 from kvtune.cli.reproduce import command_line
 from kvtune.cli.step_price import StepPrice, step_price
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
+from kvtune.tokenization.errors import UnusableInputError
 
 _WORTH_A_WORKER_BYTES = 1 << 20
 """Of trace, compressed or not: reading so much takes about as long as a worker takes to start."""
@@ -65,6 +66,8 @@ def prepare(
         if serve.ignored:
             note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
     model, sizes, engine, replay = asked.model, asked.sizes, asked.engine, asked.replay
+    if replay.route != "sticky" and replay.replicas == 1:
+        raise UnusableInputError("chooses among --replicas", field="--route", wanted="--replicas N beside it")
     price = step_price(replay.step_cost_tokens)
     stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
     server = server_of(engine, sizes, model.model, serve) if stated else None

@@ -13,6 +13,9 @@ from kvtune.tokenization.errors import UnusableInputError
 
 PROBE = "Probe"
 
+_ENGINE_ONLY = ("clock", "exact", "layers")
+_SERVER_ONLY = ("as_chat", "allow_traffic")
+
 
 @dataclass(frozen=True)
 class ProbeChoices:
@@ -91,7 +94,7 @@ def device_of(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
     """The bundled engine's device; None where a server was named.
 
     Raises:
-        UnusableInputError: more than one was named.
+        UnusableInputError: more than one was named, or an option that only the other kind knows.
     """
     ways = [
         name
@@ -105,7 +108,16 @@ def device_of(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
     ]
     if len(ways) > 1 and not (probe.gpu and ways == ["--gpu", "--device"] and probe.device == "cuda"):
         raise UnusableInputError("only one of these can be run on", field=", ".join(ways))
-    if probe.serve is not None or probe.endpoint is not None:
+    on_server = probe.serve is not None or probe.endpoint is not None
+    idle = _ENGINE_ONLY if on_server else _SERVER_ONLY
+    for name in idle:
+        if getattr(probe, name):
+            raise UnusableInputError(
+                "says nothing " + ("to a server" if on_server else "to the bundled engine"),
+                field="--" + name.replace("_", "-"),
+                wanted="--device cpu or --gpu beside it" if on_server else "--serve or --endpoint beside it",
+            )
+    if on_server:
         return None
     return "cuda" if probe.gpu or probe.device == "cuda" else "cpu"
 

@@ -9,7 +9,7 @@ import typer
 
 from kvtune.cli.options import OutputOptions, with_options
 from kvtune.cli.output import claim_files
-from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
 
 if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
@@ -36,6 +36,4 @@ def read_report(path: str) -> Report:
     """
     from kvtune.analyzers.document import decode_report
 
-    if Path(path).stat().st_size > MAX_REPORT_BYTES:
-        raise UnusableInputError("is too large for a report", where=path, wanted="at most 1 GiB")
-    return decode_report(Path(path).read_bytes(), path)
+    return decode_report(read_small_file(Path(path), MAX_REPORT_BYTES, "a report"), path)

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kvtune.cli.help import write_options
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
 
 FILE_NAME = "kvtune.toml"
 ONLY_FLAGS = frozenset({"help", "version", "init", "install-completion", "show-completion"})
@@ -108,12 +109,8 @@ def load_settings(path: Path, known: dict[str, Any]) -> dict[str, _Value]:
         UnusableInputError: not readable, not TOML, a key that is no option, or a value of an unusable type.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise UnusableInputError(
-                "is too large for a settings file", where=str(path), wanted="at most 1 MiB"
-            )
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        document = tomllib.loads(read_small_file(path, _MAX_BYTES, "a settings file").decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UnusableInputError(f"cannot be read: {error}", where=str(path)) from error
     values: dict[str, _Value] = {}
     for key, value in document.items():

@@ -22,6 +22,9 @@ from kvtune.tokenization.errors import UnusableInputError
 if TYPE_CHECKING:
     from kvtune.analyzers.report import Report
 
+_OF_TODAY = DECIDES_NOTHING | {"trust_request_chat_template"}
+"""Options of an analysis that are not the report's to say."""
+
 
 def stored_report(path: str) -> Report | None:
     """The report in a file; None for anything else.
@@ -74,6 +77,24 @@ def as_stored(report: Report, path: str, today: AnalysisOptions) -> tuple[list[s
         )
     of_today = {option: value for option, value, _ in options_of(today.input) if option in DECIDES_NOTHING}
     return traces, replace(asked, input=replace(asked.input, **of_today))
+
+
+def refuse_typed_options(ctx: typer.Context, path: str) -> None:
+    """A report states what was analyzed: options that would have it otherwise would be passed over.
+
+    Raises:
+        UnusableInputError: one of them stands on the command line.
+    """
+    for name, _, _ in options_of(AnalysisOptions()):
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name in _OF_TODAY:
+            continue
+        raise UnusableInputError(
+            "is for the report to say",
+            where=path,
+            field="--" + name.replace("_", "-"),
+            way_out="name the trace instead of the report to analyze it otherwise",
+        )
 
 
 def _stated(text: str, path: str) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from kvtune.cli.options import DetailOptions, GeneralOptions, OutputOptions, wit
 from kvtune.cli.output import claim_files, note
 from kvtune.cli.probe import ProbeChoices, device_of, retold, slo_of
 from kvtune.cli.reproduce import command_line
-from kvtune.cli.stored import as_stored, stored_report
+from kvtune.cli.stored import as_stored, refuse_typed_options, stored_report
 from kvtune.tokenization.errors import UnusableInputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ Subject = Annotated[
 
 @with_options
 def validate(
+    ctx: typer.Context,
     trace: Subject = None,
     *,
     probe: ProbeChoices,
@@ -60,6 +61,7 @@ def validate(
     traces = trace or []
     stored = stored_report(traces[0]) if len(traces) == 1 else None
     if stored is not None:
+        refuse_typed_options(ctx, traces[0])
         traces, asked = as_stored(stored, traces[0], asked)
     stated, self_check = asked, not traces
     if self_check:

@@ -10,7 +10,6 @@ Decoded values are shared: read them, never change them. Knows nothing of files 
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
@@ -288,8 +287,3 @@ def bad_utf8(error: UnicodeDecodeError) -> RecordError:
         found=f"byte 0x{error.object[error.start]:02x} at column {error.start + 1}",
         wanted="UTF-8 (or UTF-16 with a byte-order mark)",
     )
-
-
-def is_number(value: Any) -> bool:
-    """Whether a decoded value is a finite number (and not a boolean)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,6 +20,9 @@ from kvtune.gpu_probe.engine.stand_in import Chosen, choose_model
 from kvtune.gpu_probe.engine.weights import synthetic_weights
 from kvtune.gpu_probe.validate import ProbeOptions
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
+
+_MAX_CONFIG_BYTES = 1 << 26
 
 
 def choose(options: ProbeOptions) -> Chosen:
@@ -31,9 +34,10 @@ def choose(options: ProbeOptions) -> Chosen:
     if options.model is None:
         return choose_model(None, device=options.device, layers=options.layers, has_weights=False)
     path = options.model / "config.json"
+    data = read_small_file(path, _MAX_CONFIG_BYTES, "a model's config")
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise UnusableInputError("cannot be read as a model's config", where=str(path)) from error
     if not isinstance(document, dict):
         raise UnusableInputError("is no JSON object", where=str(path))

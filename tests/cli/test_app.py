@@ -63,7 +63,7 @@ def test_version(run) -> None:
         (["reprot"], "Did you mean 'report'"),
         (["report"], "REPORT.json"),
         (["report", "x.json", "--bogus"], "--bogus"),
-        (["report", "missing.json"], "missing.json: No such file"),
+        (["report", "missing.json"], "missing.json: cannot be read"),
         (["analyze", "t.jsonl", "--max-num-seqs", "none"], "--max-num-seqs"),
         (["analyze", "t.jsonl", "--seed", "-1"], "--seed"),
         (["analyze", "t.jsonl", "--replicas", str(10**30)], "--replicas"),

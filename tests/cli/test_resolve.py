@@ -185,6 +185,8 @@ def test_json_goes_to_a_file_and_is_not_overwritten(run: Any, tmp_path: Path) ->
         (("--model-config", "list.json"), "list.json: not a model config", 2),
         (("--model-config", "mystery.json"), "mystery.json: model_type: .*mystery", 2),
         (("--startup-log", "plain.txt"), "plain.txt: no line of a vLLM start-up log", 2),
+        (("--startup-log", "zeros"), "zeros: is no text file", 2),
+        (("--metrics", "zeros"), "zeros: is no text file", 2),
         (("--metrics", "plain.txt"), "plain.txt: no cache configuration of vLLM", 2),
         (("--metrics", "http://127.0.0.1:9/metrics"), "127.0.0.1:9", 4),
         (("--model", "QWEN", "--tp", "3"), "--tensor-parallel-size: .*found 3", 2),
@@ -201,6 +203,7 @@ def test_what_cannot_be_used_is_one_clear_line(
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "mystery.json").write_text('{"model_type": "mystery"}')
     (tmp_path / "plain.txt").write_text("hello\n")
+    (tmp_path / "zeros").write_bytes(b"\0" * 1000)
     done = run("resolve", *(str(CONFIGS / "qwen3.5-4b") if word == "QWEN" else word for word in arguments))
     assert (done.code, done.out) == (code, "")
     assert done.err.count("\n") == 1

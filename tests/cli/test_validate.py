@@ -53,11 +53,16 @@ def test_a_stored_report_opens_its_trace_again(stored, tmp_path, capsys):
     assert document["validation"]["agrees"]
 
 
+def test_an_option_that_the_report_states_is_refused_beside_it(stored, capsys):
+    assert main(["validate", str(stored), "--quiet", "--units", "16"]) == 2
+    assert "--units: is for the report to say" in capsys.readouterr().err
+
+
 def test_a_changed_trace_is_refused(stored, capsys):
     document = json.loads(stored.read_bytes())
     document["trace"]["sha256"] = "0" * 64
     stored.write_text(json.dumps(document))
-    assert validate(str(stored)) == 2
+    assert main(["validate", str(stored), "--quiet", "--requests", "2"]) == 2
     assert "not the one that was analyzed" in capsys.readouterr().err
 
 
@@ -65,7 +70,7 @@ def test_a_report_of_stdin_is_refused(stored, capsys):
     document = json.loads(stored.read_bytes())
     document["command"] = document["command"].replace(TRACE, "-")
     stored.write_text(json.dumps(document))
-    assert validate(str(stored)) == 2
+    assert main(["validate", str(stored), "--quiet", "--requests", "2"]) == 2
     assert "stdin" in capsys.readouterr().err
 
 
@@ -176,6 +181,9 @@ def test_an_interrupted_run_is_reported_and_exits_with_130(monkeypatch, tmp_path
     [
         (["--gpu", "--device", "cpu"], "only one of these"),
         (["--endpoint", "http://127.0.0.1:1", "--gpu"], "only one of these"),
+        (["--as-chat"], "--as-chat: says nothing to the bundled engine (wanted --serve or --endpoint"),
+        (["--endpoint", "http://127.0.0.1:1", "--exact"], "--exact: says nothing to a server"),
+        (["--route", "random"], "--route: chooses among --replicas"),
         (["--slo", "ttft"], "is no objective"),
         (["--slo", "ttft=0.5,speed=3"], "is no objective"),
         (["--slo", "tpot=-1"], "is no objective"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
 
 SPECIAL_TOKEN_NAMES = (
     "bos_token",
@@ -116,17 +117,11 @@ def read_json_object(path: Path) -> dict[str, Any]:
     Raises:
         UnusableInputError: no JSON object, or larger than 64 MiB.
     """
-    try:
-        size = path.stat().st_size
-        if size > _MAX_JSON_BYTES:
-            raise UnusableInputError(
-                "too large", where=str(path), found=f"{size} bytes", wanted=f"at most {_MAX_JSON_BYTES}"
-            )
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except OSError as error:
-        raise UnusableInputError("cannot be read", where=str(path), found=error.strerror) from error
+    data = read_small_file(path, _MAX_JSON_BYTES, "a JSON object")
+    try:
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UnusableInputError("not JSON", where=str(path), wanted="a JSON object") from error
     if not isinstance(value, dict):
@@ -142,10 +137,9 @@ def read_template(path: Path) -> str:
     Raises:
         UnusableInputError: missing, unreadable or not UTF-8.
     """
+    data = read_small_file(path, _MAX_JSON_BYTES, "a Jinja chat template")
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError("cannot be read", where=str(path), found=error.strerror) from error
+        return data.decode()
     except UnicodeDecodeError as error:
         raise UnusableInputError("not UTF-8 text", where=str(path), wanted="a Jinja chat template") from error
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.small_file import read_small_file
 from kvtune.tokenization.tokenizers.line_cuts import CL100K_TIKTOKEN, O200K, PATTERNS
 from kvtune.tokenization.tokenizers.vocabulary import CutRules, claimable
 from kvtune.tokenization.trace import Int64, UInt32
@@ -58,6 +59,7 @@ _KNOWN = {
 }
 
 _TEXTS_PER_TASK = 64
+_MAX_RANKS_BYTES = 1 << 28
 
 
 class TiktokenVocabulary:
@@ -182,10 +184,7 @@ def _cached_file(folder: Path) -> Path:
 
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UnusableInputError("cannot be read", where=str(path), found=error.strerror) from error
+    lines = read_small_file(path, _MAX_RANKS_BYTES, "a file of ranks").splitlines()
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
