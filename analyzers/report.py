@@ -104,6 +104,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
         num_blocks: the engine's `num_gpu_blocks`, null block included; None is unlimited.
         minimum_reusable_prefix: the shortest prompt whose resend hits.
         minimum_shared_prefix: what prompts that part later must share, at least.
+        enable_prefix_caching: False where the server reuses nothing, so that the sizes decide nothing.
     """
 
     name: str
@@ -119,6 +120,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int
     minimum_reusable_prefix: int
     minimum_shared_prefix: int
+    enable_prefix_caching: bool = True
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):

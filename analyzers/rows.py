@@ -55,6 +55,7 @@ def engine_info(config: EngineConfig, sizes: ResolvedSizes, sweep: Sweep, source
         max_num_batched_tokens=config.max_num_batched_tokens,
         minimum_reusable_prefix=sizes.minimum_reusable_prefix,
         minimum_shared_prefix=minimum_shared_prefix(config),
+        enable_prefix_caching=config.enable_prefix_caching,
     )
 
 

@@ -78,13 +78,17 @@ def test_units_that_were_not_asked_for_are_not_said_to_change_nothing(run, trace
     assert "no other unit was replayed" in advice["caveats"][0]
 
 
-def test_without_a_cache_nothing_is_advised_that_needs_one(run, trace: Path) -> None:
+def test_without_a_cache_nothing_is_advised_that_needs_one(run, trace: Path, tmp_path: Path) -> None:
     document = analyzed(run, str(trace), "--no-prefix-caching", "--capacity-curve")
     assert document["recommendation"]["action"] == "cannot_help"
     assert not any("pool" in text or "replicas" in text for text in document["recommendation"]["caveats"])
     assert [family["advice"] for family in document["families"]] == [
         ["prefix caching is off: nothing that it shares is reused"]
     ]
+    page = tmp_path / "r.html"
+    text = run("analyze", str(trace), "--groups", GROUPS, "--no-prefix-caching", "--html", str(page)).out
+    assert "without prefix caching, nothing hits" in " ".join(text.split())
+    assert "whose resend hits" not in text and "below the grid" not in text + page.read_text()
 
 
 def test_debug_checks_the_bookkeeping_and_changes_nothing(

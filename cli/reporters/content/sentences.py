@@ -106,12 +106,17 @@ def size_sentences(report: Report) -> list[str]:
     }[engine.source]
     partial = "hits may end inside a block" if engine.partial_hits else "hits end on block boundaries only"
     pool = "an unlimited pool" if engine.num_blocks is None else f"a pool of {engine.num_blocks:,} blocks"
-    return [
+    sizes = (
         f"Sizes from {source}. Scheduler block {count(engine.scheduler_block_size)} (least common multiple), "
-        f"default unit {count(engine.default_match_unit)}, in force today {count(engine.current_match_unit)}: "
-        f"hits are multiples of {count(engine.cache_hit_alignment)}, {partial}.",
+        f"default unit {count(engine.default_match_unit)}, in force today {count(engine.current_match_unit)}"
+    )
+    hits = [
+        f"{sizes}: hits are multiples of {count(engine.cache_hit_alignment)}, {partial}.",
         f"The shortest prompt whose resend hits has {count(engine.minimum_reusable_prefix)} tokens; prompts that "
         f"part later must share at least {count(engine.minimum_shared_prefix)}.",
+    ]
+    return [
+        *(hits if engine.enable_prefix_caching else [f"{sizes}: without prefix caching, nothing hits."]),
         f"Replayed {_arrivals(report)} with {pool} and steps of at most "
         f"{count(engine.max_num_batched_tokens)} tokens.",
     ]

@@ -155,6 +155,7 @@ def losses_table(report: Report) -> Table:
     for name, words in LIMIT_WORDS.items():
         lost = [getattr(side, name) for side in sides]
         if any(lost):
+            words = words if report.engine.enable_prefix_caching else "prefix caching is off"
             rows.append((words, *[signed(-tokens) for tokens in lost]))
             roles.append("")
     rows.append(("reused (hit tokens)", *[count(side.hit_tokens) for side in sides]))

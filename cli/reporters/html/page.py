@@ -52,6 +52,7 @@ def render_html(report: Report) -> str:
         waterfalls=[
             (title, waterfall_chart(losses, report.shared.tokens, f"From shared to reused tokens, {title}"))
             for title, losses in _settings(report)
+            if report.engine.enable_prefix_caching
         ],
         capacity=capacity_chart(report.capacity, content.capacity_units(report))
         if content.capacity_units(report)
