@@ -145,6 +145,7 @@ def find(
         step_cost=options.step_cost_tokens,
         has_recurrent_state=any(group.kind == "mamba" for group in config.groups),
         caches=config.enable_prefix_caching,
+        refused=len(sweep.results[sweep.current_unit].refused),
     )
     choice = choose(
         outcomes,
@@ -153,6 +154,7 @@ def find(
         step_cost=options.step_cost_tokens,
         sessions=sessions,
         seed=options.seed,
+        refused=setting.refused,
         others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings

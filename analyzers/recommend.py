@@ -71,15 +71,18 @@ def choose(
     sessions: Int32,
     seed: int = 0,
     others_left_out: bool = False,
+    refused: int = 0,
 ) -> Choice:
     """Pick among the outcomes; `current_unit` and `default_unit` are effective units and among them.
 
-    `others_left_out`: the engine accepts units with other grids, which were not replayed.
+    Args:
+        others_left_out: the engine accepts units with other grids, which were not replayed.
+        refused: requests that can never fit the pool.
     """
     current = next(outcome for outcome in outcomes if outcome.unit == current_unit)
     best = best_unit(outcomes, current, step_cost)
     interval = session_interval(best.hit_tokens - current.hit_tokens, sessions, seed)
-    doubts = _doubts(outcomes, current, best, step_cost, sessions)
+    doubts = (*_misfits(refused, len(sessions)), *_doubts(outcomes, current, best, step_cost, sessions))
     touches_zero = interval[0] <= 0
     if len(outcomes) == 1 and others_left_out:
         action: Action = "keep"
@@ -104,9 +107,17 @@ def choose(
         gain_tokens=int((best.hit_tokens - current.hit_tokens).sum()),
         net_gain_tokens=net_gain(best, current, step_cost),
         interval=interval,
-        confidence=_confidence(doubts),
+        confidence="low" if refused == len(sessions) else _confidence(doubts),
         doubts=doubts,
     )
+
+
+def _misfits(refused: int, requests: int) -> tuple[str, ...]:
+    if not refused:
+        return ()
+    if refused == requests:
+        return ("no request fits the pool, so nothing was compared: it, or the trace, is another server's",)
+    return (f"{refused:,} of {requests:,} requests can never fit the pool: the choice rests on the others",)
 
 
 def _doubts(

@@ -18,7 +18,12 @@ from kvtune.tokenization.trace import Int64
 
 @dataclass(frozen=True)
 class Setting:
-    """What the words are about. `repeated`: int64[R], the longest prefix of each prompt that a later one repeats."""
+    """What the words are about.
+
+    Attributes:
+        repeated: int64[R], the longest prefix of each prompt that a later one repeats.
+        refused: requests that can never fit the pool.
+    """
 
     prompt_tokens: Int64
     repeated: Int64
@@ -28,6 +33,7 @@ class Setting:
     step_cost: int
     has_recurrent_state: bool
     caches: bool = True
+    refused: int = 0
 
 
 def useful_tails(prompt_tokens: Int64, repeated: Int64, unit: int) -> int:
@@ -43,6 +49,8 @@ def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting
     finest = by_unit[min(by_unit)]
     if not setting.caches:
         return "Prefix caching is off: every prompt is computed whole, whatever the unit."
+    if setting.refused == len(setting.prompt_tokens):
+        return "No request fits the pool: nothing is reused, whatever the unit."
     if choice.action == "cannot_help":
         return (
             f"Hits land on multiples of {choice.unit:,} tokens whatever the unit: no other unit that the engine "

@@ -54,6 +54,16 @@ def test_set_with_a_gain_in_every_session() -> None:
     assert choice.confidence == "high"
 
 
+def test_requests_that_never_fit_the_pool_are_doubted() -> None:
+    outcomes = [outcome(1024, 0), outcome(16, 500, 2)]
+    settings = {"current_unit": 1024, "default_unit": 1024, "step_cost": 128, "sessions": SESSIONS}
+    choice = choose(outcomes, **settings, refused=3)
+    assert (choice.action, choice.confidence) == ("set", "medium")
+    assert choice.doubts == ("3 of 20 requests can never fit the pool: the choice rests on the others",)
+    nothing = [outcome(1024, 0), outcome(16, 0)]
+    assert choose(nothing, **settings, refused=20).confidence == "low"
+
+
 def test_unset_where_the_default_is_best() -> None:
     assert pick([outcome(1024, 500), outcome(16, 0)], current=16).action == "unset"
 

@@ -32,6 +32,12 @@ def choice(action: str, unit: int) -> Choice:
     return Choice(action, unit, 0, 0, (0, 0), "high", ())  # type: ignore[arg-type]
 
 
+def test_a_pool_that_nothing_fits_is_the_whole_story() -> None:
+    outcomes = [outcome(1056, 0, 0), outcome(16, 0, 0)]
+    text = explain_choice(choice("keep", 1056), outcomes, replace(setting(0), refused=10))
+    assert text == "No request fits the pool: nothing is reused, whatever the unit."
+
+
 def test_the_finest_loses_where_its_boundary_falls_into_own_text() -> None:
     # Prompts of 1,000 of which a later one repeats 900: 352 keeps a state at 704, 16 at 992.
     outcomes = [outcome(1056, 0, 1), outcome(352, 704, 2), outcome(16, 0, 2)]

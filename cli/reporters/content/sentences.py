@@ -210,12 +210,8 @@ def windows_sentence(report: Report) -> str:
 
 
 def caveats(report: Report) -> list[str]:
-    """What to keep in mind: the recommendation's caveats, refused requests and rejected lines."""
+    """What to keep in mind: the recommendation's caveats and rejected lines."""
     lines = [clean(caveat) for caveat in report.recommendation.caveats]
-    if report.replay.refused:
-        lines.append(
-            f"{plural(len(report.replay.refused), 'request')} can never fit the pool and were left out"
-        )
     if report.trace.rejected:
         reasons = ", ".join(
             f"{clean(reason)} {number:,}" for reason, number in report.trace.rejected_by.items()
