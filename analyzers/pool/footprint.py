@@ -6,6 +6,7 @@ Knows lengths and replay results; not how many bytes a block has.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,12 +22,13 @@ from kvtune.tokenization.trace import Int64
 
 def pool_for(config: EngineConfig, inputs: ReplayInput, request: int) -> SmallestPool:
     """The smallest pools for one of the requests, with the unit of `config`."""
-    return smallest_pool(
-        config,
-        profile_for(config.version).profile,
-        int(inputs.prompt_tokens[request]),
-        int(inputs.output_tokens[request]),
-    )
+    return _pool_for_lengths(config, int(inputs.prompt_tokens[request]), int(inputs.output_tokens[request]))
+
+
+@lru_cache(maxsize=1024)
+def _pool_for_lengths(config: EngineConfig, prompt_tokens: int, output_tokens: int) -> SmallestPool:
+    """Of refused requests many have the same lengths, and the request is run to find out."""
+    return smallest_pool(config, profile_for(config.version).profile, prompt_tokens, output_tokens)
 
 
 def footprints(units: ReplayedUnits, ids: Sequence[str], *, replay_again: bool) -> FootprintBySetting:
