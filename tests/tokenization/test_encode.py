@@ -1,8 +1,7 @@
-"""Requests to a `TokenTrace`: ids, namespaces, families, answers, media, block hashes, and what is left out."""
+"""Requests to a `TokenTrace`: ids, namespaces, families, and what is left out."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,24 @@ import numpy as np
 import pytest
 
 from kvtune.analyzers.prefix_tree import build_prefix_tree
-from kvtune.tokenization.encode import EncodeInfo, encode_trace
+from kvtune.tokenization.encode import encode_trace
 from kvtune.tokenization.encoding.check import CutMismatchError
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.reading import read_trace
 from kvtune.tokenization.request import Identity, Request
-from kvtune.tokenization.trace import TokenTrace
-from tests.tokenization.encoding.models import ID, STRINGS, TEMPLATE, chat, encoder_of, text_ids, write_model
+from tests.tokenization.encoding.models import (
+    ID,
+    STRINGS,
+    TEMPLATE,
+    chat,
+    encoder_of,
+    rejected_of,
+    text_ids,
+    write_model,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def rejected_of(
-    requests: list[Request], encoder: Any, **options: Any
-) -> tuple[TokenTrace, EncodeInfo, list[Any]]:
-    rejected: list[Any] = []
-    trace, info = encode_trace(
-        requests, encoder, on_reject=lambda *reject: rejected.append(reject), **options
-    )
-    return trace, info, rejected
 
 
 class TestPrompts:
@@ -242,132 +239,6 @@ class TestRejected:
     def test_nothing_left_is_an_error_of_its_own(self) -> None:
         with pytest.raises(NoUsableRequestError, match="found 1 an empty prompt"):
             encode_trace([Request(id="a", token_ids=[])], None)
-
-
-class TestAnswers:
-    def outputs(self, trace: TokenTrace) -> list[list[int]]:
-        assert trace.outputs is not None and trace.output_offsets is not None
-        offsets = trace.output_offsets.tolist()
-        return [trace.outputs[a:b].tolist() for a, b in pairwise(offsets)]
-
-    def test_a_chat_s_answer_runs_to_the_end_of_its_turn(self, tmp_path: Path) -> None:
-        answer = {"role": "assistant", "content": "fine."}
-        trace, _ = encode_trace([chat("hi", output=answer)], encoder_of(tmp_path), outputs=True)
-        assert self.outputs(trace) == [text_ids("fine.<|end|>")]
-        assert trace.retokenised_outputs == 1
-        assert trace.output_tokens is not None and trace.output_tokens.tolist() == [6]
-
-    def test_prompt_and_answer_are_the_next_turn_s_prefix(self, tmp_path: Path) -> None:
-        requests = [
-            chat("hi", output={"content": "ho"}, id="a"),
-            chat("hi", "ho", "he", output=None, id="b"),
-        ]
-        trace, _ = encode_trace(requests, encoder_of(tmp_path), outputs=True)
-        both = [*trace.prompt(0).tolist(), *self.outputs(trace)[0]]
-        assert trace.prompt(1).tolist()[: len(both)] == both
-        assert self.outputs(trace)[1] == []
-
-    def test_tool_calls_are_part_of_an_answer(self, tmp_path: Path) -> None:
-        answer = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1}'}}]}
-        trace, _ = encode_trace([chat("hi", output=answer)], encoder_of(tmp_path), outputs=True)
-        assert self.outputs(trace) == [text_ids('<|call|>f {"a": 1}<|end|>')]
-
-    def test_a_template_that_rewrites_what_came_before_gives_no_answer(self, tmp_path: Path) -> None:
-        template = "{{ messages | length }}" + STRINGS
-        requests = [
-            chat("hi", output={"content": "ho"}, output_tokens=9),
-            Request(id="c", text="a", output="b"),
-        ]
-        trace, _ = encode_trace(requests, encoder_of(tmp_path, template), outputs=True)
-        assert self.outputs(trace) == [[], text_ids("b")]
-        assert trace.retokenised_outputs == 1
-        assert trace.output_tokens is not None and trace.output_tokens.tolist() == [9, 1]
-
-    def test_ids_and_completions_texts(self, tmp_path: Path) -> None:
-        requests = [Request(id="a", token_ids=[1], output=[5, 6]), Request(id="b", text="x", output="yz")]
-        trace, _ = encode_trace(requests, encoder_of(tmp_path, bos=True), outputs=True)
-        assert self.outputs(trace) == [[5, 6], text_ids("yz")], "no BOS before an answer"
-        assert trace.retokenised_outputs == 1
-
-    def test_not_asked_for_they_are_not_there(self, tmp_path: Path) -> None:
-        trace, _ = encode_trace([chat("hi", output={"content": "ho"}, output_tokens=3)], encoder_of(tmp_path))
-        assert trace.outputs is None and trace.retokenised_outputs == 0
-        assert trace.output_tokens is not None and trace.output_tokens.tolist() == [3]
-
-
-class TestMedia:
-    @staticmethod
-    def image(url: str) -> dict[str, Any]:
-        return {"type": "image_url", "image_url": {"url": url}}
-
-    def prompt(self, folder: Path, *contents: list[Any], template: str = TEMPLATE) -> list[list[int]]:
-        requests = [
-            chat(messages=[{"role": "user", "content": content}], id=str(n))
-            for n, content in enumerate(contents)
-        ]
-        trace, _ = encode_trace(requests, encoder_of(folder, template))
-        return [trace.prompt(n).tolist() for n in range(len(trace))]
-
-    def test_an_item_stands_above_the_vocabulary_where_its_placeholder_was(self, tmp_path: Path) -> None:
-        cat, dog = self.image("http://a/cat"), self.image("http://a/dog")
-        a, b, c = self.prompt(tmp_path, ["look ", cat, " x"], ["look ", dog, " x"], ["look ", cat, " x", dog])
-        size = 256 + len(ID)
-        head = text_ids("<s><|turn|>user\nlook ")
-        assert a == [*head, size, *text_ids(" x<|end|>\n<|turn|>assistant\n")]
-        assert b[: len(head) + 1] == [*head, size + 1]
-        assert c == [*head, size, *text_ids(" x"), size + 1, *text_ids("<|end|>\n<|turn|>assistant\n")]
-
-    def test_an_item_without_a_placeholder_stands_before_the_piece_with_its_message(
-        self, tmp_path: Path
-    ) -> None:
-        film = {"type": "video_url", "video_url": {"url": "http://a/film"}}
-        [plain] = self.prompt(tmp_path / "a", ["watch"], template=STRINGS)
-        [watched] = self.prompt(tmp_path / "b", ["watch", film], template=STRINGS)
-        item = 256 + len(ID)
-        assert watched == [*text_ids("<s><|turn|>"), item, *plain[2:]]
-
-    def test_items_that_nothing_identifies_are_unlike_any_other(self, tmp_path: Path) -> None:
-        nameless = {"type": "image_url", "image_url": {}}
-        a, b = self.prompt(tmp_path, [nameless], [nameless])
-        assert a != b
-
-
-class TestBlockHashes:
-    def request(
-        self, hashes: list[int], tokens: int | None = None, span: int = 512, **fields: Any
-    ) -> Request:
-        return Request(
-            **{"id": "a", "block_hashes": hashes, "prompt_tokens": tokens, "hash_block_size": span, **fields}
-        )
-
-    def test_hashes_become_dense_ids_and_lengths_stay_in_tokens(self) -> None:
-        requests = [self.request([10**18, 7], 1000), self.request([10**18, 9, 7], 1536, id="b")]
-        trace, info = encode_trace(requests, None)
-        assert (trace.span, info.kind) == (512, "blocks")
-        assert trace.tokens.tolist() == [0, 1, 0, 2, 1]
-        assert trace.offsets.tolist() == [0, 2, 5]
-        assert trace.prompt_tokens.tolist() == [1000, 1536]
-        assert trace.families == ["block hashes"] * 2
-        assert trace.parts.part_of(1, 700) == "user"
-
-    @pytest.mark.parametrize(("count", "tokens"), [(2, 1000), (1, 1000), (2, 1024), (2, None)])
-    def test_a_log_may_leave_the_partial_last_block_out(self, count: int, tokens: int | None) -> None:
-        trace, _ = encode_trace([self.request(list(range(count)), tokens)], None)
-        assert trace.prompt_tokens.tolist() == [tokens or 1024]
-
-    @pytest.mark.parametrize(("count", "tokens"), [(3, 1024), (1, 1024), (0, None), (1, 0)])
-    def test_lengths_that_do_not_fit_are_rejected(self, count: int, tokens: int | None) -> None:
-        requests = [self.request([1], 512), self.request(list(range(count)), tokens, id="b")]
-        trace, info, _ = rejected_of(requests, None)
-        assert list(trace.ids) == ["a"] and info.rejected_by == {"inconsistent_blocks": 1}
-
-    def test_another_block_size_or_another_kind_of_prompt_is_rejected(self) -> None:
-        requests = [self.request([1], 512), self.request([1], 16, 16, id="b"), Request(id="c", token_ids=[1])]
-        trace, info, _ = rejected_of(requests, None)
-        assert list(trace.ids) == ["a"]
-        assert info.rejected_by == {"inconsistent_blocks": 1, "wrong_type": 1}
-        trace, info, _ = rejected_of([Request(id="c", token_ids=[1]), self.request([1], 512)], None)
-        assert list(trace.ids) == ["c"] and trace.span == 1
 
 
 class TestChecking:

@@ -8,9 +8,11 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from kvtune.tokenization.encode import EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
 from kvtune.tokenization.request import Request
+from kvtune.tokenization.trace import TokenTrace
 
 SPECIALS = (
     "<s>",
@@ -92,3 +94,14 @@ def chat(*turns: str, **fields: Any) -> Request:
     roles = ("user", "assistant")
     messages = [{"role": roles[number % 2], "content": turn} for number, turn in enumerate(turns)]
     return Request(**{"id": "r", "messages": messages, "source": "t.jsonl:1", **fields})
+
+
+def rejected_of(
+    requests: list[Request], encoder: Any, **options: Any
+) -> tuple[TokenTrace, EncodeInfo, list[Any]]:
+    """The trace, what is known of it, and the arguments of every `on_reject`."""
+    rejected: list[Any] = []
+    trace, info = encode_trace(
+        requests, encoder, on_reject=lambda *reject: rejected.append(reject), **options
+    )
+    return trace, info, rejected
