@@ -107,8 +107,7 @@ def find(
     """
     if not len(trace):
         raise NoUsableRequestError("the trace holds no usable request")
-    if options.arrivals == "trace":
-        config = replace(config, scheduling="async")  # as servers run; one at a time, it makes no difference
+    config = options.engine(config)
     selected = profile_for(config.version)
     sizes = resolve_sizes(config, selected.profile)
     check_span(config, trace.span)

@@ -68,6 +68,7 @@ def explain_request(
     Args:
         decode: gives the text of ids, for the class of what differs; the text itself only with `show_text`.
     """
+    config = options.engine(config)
     trace, replica = caches_of(trace, options)
     shared = find_shared_prefixes(trace, options.outputs)
     members = np.arange(len(trace)) if replica is None else np.flatnonzero(replica == replica[request])

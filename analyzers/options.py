@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
@@ -46,6 +47,11 @@ class AnalyzeOptions:
     seed: int = 0
     workers: int = 1
     check_integrity: bool = False
+
+    def engine(self, config: EngineConfig) -> EngineConfig:
+        """The server as it is replayed: by timestamps it schedules asynchronously, as servers do; one request at a
+        time, that makes no difference."""
+        return replace(config, scheduling="async") if self.arrivals == "trace" else config
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """From replayed candidates to one recommendation, and how sure it is.
 
 Rules (the report's contract): the largest net gain wins; of those within 0.5 % of it the coarsest; `keep` when
-that is the unit in force or the interval of its gain touches zero. The choice is made on the whole trace; the
-70/30 split, the step cost and the number of sessions only move the confidence and the caveats.
+that is the unit in force or the interval of its gain touches zero. A gain can be negative and worth it, where a
+coarser unit saves more steps than it loses hits; then its net gain's interval must not touch zero either. The choice
+is made on the whole trace; the 70/30 split, the step cost and the number of sessions only move the confidence and
+the caveats.
 
 Knows what each candidate reused, request by request; not how that was found.
 """
@@ -83,7 +85,8 @@ def choose(
     best = best_unit(outcomes, current, step_cost)
     interval = session_interval(best.hit_tokens - current.hit_tokens, sessions, seed)
     doubts = (*_misfits(refused, len(sessions)), *_doubts(outcomes, current, best, step_cost, sessions))
-    touches_zero = interval[0] <= 0
+    net = _net_interval(best, current, step_cost, sessions, seed)
+    touches_zero = interval[0] <= 0 <= interval[1] or (interval[1] < 0 and net[0] <= 0)
     if len(outcomes) == 1 and others_left_out:
         action: Action = "keep"
         doubts = ("no other unit was replayed, though the engine accepts some", *doubts)
@@ -95,12 +98,20 @@ def choose(
         action = "unset" if best.unit == default_unit else "set"
     if action in ("keep", "cannot_help"):
         if best is not current and touches_zero:
+            low, high = interval if interval[1] >= 0 else net
+            what = "of what it reuses more" if interval[1] >= 0 else "net of its steps"
             doubts = (
-                f"unit {best.unit} would gain {net_gain(best, current, step_cost):,} tokens net on this trace, "
-                f"but its 95 % interval [{interval[0]:,}, {interval[1]:,}] touches zero",
+                f"unit {best.unit:,} would gain {net_gain(best, current, step_cost):,} tokens net on this trace, but "
+                f"the 95 % interval {what}, {_signed(low)} to {_signed(high)} tokens, touches zero",
                 *doubts,
             )
         best, interval = current, (0, 0)
+    elif net[0] <= 0:
+        doubts = (
+            f"net of its steps, the 95 % interval of the gain, {_signed(net[0])} to {_signed(net[1])} tokens, touches "
+            "zero",
+            *doubts,
+        )
     return Choice(
         action=action,
         unit=best.unit,
@@ -110,6 +121,17 @@ def choose(
         confidence="low" if refused == len(sessions) else _confidence(doubts),
         doubts=doubts,
     )
+
+
+def _net_interval(
+    outcome: Outcome, current: Outcome, step_cost: int, sessions: Int32, seed: int
+) -> tuple[int, int]:
+    steps = outcome.prefill_steps - current.prefill_steps
+    return session_interval(outcome.hit_tokens - current.hit_tokens - step_cost * steps, sessions, seed)
+
+
+def _signed(tokens: int) -> str:
+    return f"{tokens:,}".replace("-", "−")
 
 
 def _misfits(refused: int, requests: int) -> tuple[str, ...]:
@@ -129,11 +151,11 @@ def _doubts(
     if cheap is not best or dear is not best:
         costs: dict[int, list[str]] = {}
         for outcome, cost in ((cheap, step_cost // 2), (best, step_cost), (dear, step_cost * 2)):
-            costs.setdefault(outcome.unit, []).append(str(cost))
+            costs.setdefault(outcome.unit, []).append(f"{cost:,}")
         (unit, first), *others = ((unit, " and ".join(places)) for unit, places in costs.items())
         doubts.append(
-            f"the choice depends on the step cost: unit {unit} at {first} tokens a step, "
-            + ", ".join(f"{unit} at {places}" for unit, places in others)
+            f"the choice depends on the step cost: unit {unit:,} at {first} tokens a step, "
+            + ", ".join(f"{unit:,} at {places}" for unit, places in others)
         )
     cut = int(len(sessions) * TRAIN_FRACTION)
     if 0 < cut < len(sessions):
@@ -143,17 +165,17 @@ def _doubts(
         most = net_gain(best_later, current, step_cost, slice(cut, None))
         if early is not current and later <= 0:
             doubts.append(
-                f"chosen on the first 70 % of the requests, unit {early.unit} gains nothing on the rest "
-                f"({later:,} tokens net)"
+                f"chosen on the first 70 % of the requests, unit {early.unit:,} gains nothing on the rest "
+                f"({_signed(later)} tokens net)"
             )
         elif most > 0 and later < most / 2:
             doubts.append(
-                f"traffic drifts: unit {early.unit} is best on the first 70 % of the requests and gains {later:,} "
-                f"tokens net on the rest, where unit {best_later.unit} gains {most:,}"
+                f"traffic drifts: unit {early.unit:,} is best on the first 70 % of the requests and gains "
+                f"{_signed(later)} tokens net on the rest, where unit {best_later.unit:,} gains {most:,}"
             )
     number = len(np.unique(sessions))
-    if best is not current and number < FEW_SESSIONS:
-        doubts.append(f"the trace holds only {number} independent sessions")
+    if len(outcomes) > 1 and number < FEW_SESSIONS:
+        doubts.append(f"the trace holds only {number} independent session{'s' if number > 1 else ''}")
     return tuple(doubts)
 
 

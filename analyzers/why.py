@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvtune.analyzers.recommend import Choice, Outcome, net_gain
+from kvtune.analyzers.recommend import Choice, Outcome, best_unit, net_gain
 from kvtune.tokenization.trace import Int64
 
 
@@ -56,23 +56,41 @@ def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting
             f"Hits land on multiples of {choice.unit:,} tokens whatever the unit: no other unit that the engine "
             "accepts changes the grid."
         )
-    sentences = [_headline(choice, current, best, setting, alone=len(by_unit) == 1)]
+    sentences = [_headline(choice, outcomes, current, best, setting)]
     if setting.has_recurrent_state:
         sentences += _about_finest(best, finest, current, setting)
     return " ".join(sentences)
 
 
-def _headline(choice: Choice, current: Outcome, best: Outcome, setting: Setting, *, alone: bool) -> str:
+def _what_others_gain(outcomes: Sequence[Outcome], current: Outcome, step_cost: int) -> str:
+    """Of the units that are not in force, where none of them is advised."""
+    if len(outcomes) == 1:
+        return "no other was replayed"
+    other = best_unit(outcomes, current, step_cost)
+    gain = net_gain(other, current, step_cost)
+    if other is current or gain <= 0:
+        return "no other gains more, net of its steps"
+    return f"that unit {other.unit:,} gains more ({gain:,} net of its steps) is not certain"
+
+
+def _headline(
+    choice: Choice, outcomes: Sequence[Outcome], current: Outcome, best: Outcome, setting: Setting
+) -> str:
     today = f"today's unit ({setting.current_unit:,})"
     if choice.action == "keep":
         hits = int(current.hit_tokens.sum())
         finer = (
             "already lets hits end inside a block and " if current.unit < setting.scheduler_block_size else ""
         )
-        others = "no other was replayed" if alone else "no other gains more, net of its steps"
+        others = _what_others_gain(outcomes, current, setting.step_cost)
         return f"Unit {choice.unit:,}, in force today, {finer}reuses {hits:,} tokens; {others}."
     before, after = int(current.hit_tokens.sum()), int(best.hit_tokens.sum())
-    more = f"{(after - before) / before * 100:.1f} % more than" if before else "where none is reused with"
+    change = (
+        f"{abs(after - before) / before * 100:.1f} % {'more' if after >= before else 'less'}"
+        if before
+        else ""
+    )
+    more = f"{change} than" if before else "where none is reused with"
     return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}."
 
 
@@ -91,14 +109,15 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
             f"{requests:,} prompts, so the finest unit replayed is also the best."
         ]
     gain = net_gain(finest, current, setting.step_cost)
-    verb = "gains" if gain >= 0 else "loses"
+    net = f"{'gains' if gain >= 0 else 'loses'} {abs(gain):,} net"
     hits = int(finest.hit_tokens.sum())
     one, other = tails(best), tails(finest)
     if other < one / 2:
         return [
             f"{rule}: at {best.unit:,} it lies in text which a later prompt repeats for {one:,} of {requests:,} "
             f"prompts, at {finest.unit:,} only for {other:,}, where it mostly falls into each prompt's own end.",
-            f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens and {verb} {abs(gain):,} net.",
+            f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens"
+            + (", today's figure." if finest is current else f" and {net}."),
         ]
     extra = int((finest.prefill_steps - best.prefill_steps).sum())
     link = "but" if hits > int(best.hit_tokens.sum()) and extra > 0 else "and"
@@ -106,7 +125,11 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
     steps = "step" if abs(extra) == 1 else "steps"
     best_gain = net_gain(best, current, setting.step_cost)
     tied = ", too little more for the finer unit" if best is not current and gain > best_gain else ""
+    if finest is current:
+        ending = f", which cost {setting.step_cost:,} tokens each."
+    else:
+        ending = f": at {setting.step_cost:,} tokens a step it {net}{tied}."
     return [
         f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens {link} takes {abs(extra):,} {more} prefill "
-        f"{steps} than {best.unit:,}: at {setting.step_cost} tokens a step it {verb} {abs(gain):,} net{tied}."
+        f"{steps} than {best.unit:,}{ending}"
     ]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from kvtune.analyzers.analysis import find
 from kvtune.analyzers.explain import explain_request
 from kvtune.analyzers.explanation import Explanation
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.replay import replay
+from kvtune.analyzers.shared import find_shared_prefixes
+from kvtune.analyzers.sweep import no_progress, replay_input
 from kvtune.tokenization.trace import TokenTrace
 from tests.analyzers.traces import trace_of
 
@@ -112,3 +117,20 @@ def test_replicas_have_histories_of_their_own() -> None:
     trace = trace_of([TEXT[:20]] * 3, servers=["a", "b", "a"])
     assert explained(trace, 1).fate == "no_sharing"
     assert explained(trace, 2).shared_with == "r0"
+
+
+def test_by_timestamps_the_same_engine_is_explained_that_was_analyzed() -> None:
+    # Bursts in a pool that holds little more than one request: what is evicted depends on how steps overlap.
+    rng = np.random.default_rng(5)
+    prompts = [[*TEXT[: int(rng.integers(8, 40))], *rng.integers(100, 999, 9).tolist()] for _ in range(24)]
+    trace = replace(trace_of(prompts), arrival=np.repeat(np.arange(6) * 0.02, 4))
+    config = replace(CONFIG, num_blocks=16, max_num_batched_tokens=32)
+    options = AnalyzeOptions(arrivals="trace")
+    analyzed = find(trace, config, options, no_progress).result_on(8)
+    hits = [
+        explain_request(trace, config, options, number, kvtune_version="test").hit_tokens
+        for number in range(len(trace))
+    ]
+    assert hits == analyzed.hit_tokens.tolist()
+    sync = replay(config, replay_input(trace, find_shared_prefixes(trace)), arrivals="trace")
+    assert sync.hit_tokens.tolist() != hits, "the case tells both engines apart"

@@ -83,6 +83,31 @@ def test_keep_when_one_session_made_the_gain() -> None:
     assert any("touches zero" in doubt for doubt in choice.doubts)
 
 
+def test_a_coarser_unit_wins_where_it_saves_more_steps_than_it_loses_hits() -> None:
+    # 20 requests lose 100 each and take a step less each: 20 * (128 - 100).
+    fine, coarse = outcome(16, 500, 2), outcome(1024, 400, 1)
+    choice = pick([coarse, fine], current=16)
+    assert (choice.action, choice.gain_tokens, choice.net_gain_tokens) == ("unset", -2000, 560)
+    assert (choice.interval, choice.confidence) == ((-2000, -2000), "medium")  # not so at 64 a step
+
+
+def test_a_loss_of_hits_has_to_be_sure_to_pay() -> None:
+    # Every session loses 100 hits; the steps saved lie in two of them.
+    steps = np.full(20, 2, dtype=np.int64)
+    steps[:2] = [12, 12]
+    fine, coarse = Outcome(16, np.full(20, 500, dtype=np.int64), steps), outcome(1024, 400, 2)
+    choice = pick([coarse, fine], current=16)
+    assert (choice.action, choice.unit) == ("keep", 16)
+    assert "net of its steps, −2,000 to" in choice.doubts[0]
+
+
+def test_few_sessions_are_doubted_whatever_is_advised() -> None:
+    sessions = np.zeros(20, dtype=np.int32)
+    for other in (outcome(16, 500), outcome(16, 0)):
+        choice = pick([outcome(1024, 100), other], current=1024, sessions=sessions)
+        assert "the trace holds only 1 independent session" in choice.doubts
+
+
 def test_cannot_help_with_a_single_grid() -> None:
     assert pick([outcome(16, 500)], current=16, default=16).action == "cannot_help"
 

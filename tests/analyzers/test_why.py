@@ -32,6 +32,15 @@ def choice(action: str, unit: int) -> Choice:
     return Choice(action, unit, 0, 0, (0, 0), "high", ())  # type: ignore[arg-type]
 
 
+def test_keeping_a_unit_does_not_deny_what_another_gains() -> None:
+    outcomes = [outcome(1056, 500, 2), outcome(16, 500, 1)]
+    text = explain_choice(choice("keep", 1056), outcomes, setting(900, recurrent=False))
+    assert text.endswith("that unit 16 gains more (1,280 net of its steps) is not certain.")
+    worse = [outcome(1056, 500, 2), outcome(16, 400, 2)]
+    text = explain_choice(choice("keep", 1056), worse, setting(900, recurrent=False))
+    assert text.endswith("no other gains more, net of its steps.")
+
+
 def test_a_pool_that_nothing_fits_is_the_whole_story() -> None:
     outcomes = [outcome(1056, 0, 0), outcome(16, 0, 0)]
     text = explain_choice(choice("keep", 1056), outcomes, replace(setting(0), refused=10))

@@ -73,8 +73,9 @@ def gain_sentences(report: Report) -> str:
         )
     row = report.candidate(advice.unit)
     steps = row.extra_prefill_steps if row is not None else None
+    change = "more" if advice.gain_tokens >= 0 else "fewer"
     text = (
-        f"{count(advice.gain_tokens)} more prompt tokens come out of the cache than today "
+        f"{count(abs(advice.gain_tokens))} {change} prompt tokens come out of the cache than today "
         f"(unit {advice.current_unit:,}): {percent(advice.gain_fraction)} of all prompt tokens, "
         f"95 % interval {interval(advice.gain_ci95)}."
     )
