@@ -28,14 +28,14 @@ class RequestFamily:
 
 
 def find_families(trace: TokenTrace) -> list[RequestFamily]:
-    """Families by falling number of requests, then by name; one named "all" where the trace knows none."""
+    """Families by falling number of prompt tokens, then by name; one named "all" where the trace knows none."""
     if trace.families is None:
         return [RequestFamily(ALL, np.arange(len(trace), dtype=np.int64))]
     names = np.array(trace.families)
     found = [
         RequestFamily(str(name), np.flatnonzero(names == name).astype(np.int64)) for name in np.unique(names)
     ]
-    return sorted(found, key=lambda family: (-len(family.members), family.name))
+    return sorted(found, key=lambda one: (-int(trace.prompt_tokens[one.members].sum()), one.name))
 
 
 def verdict_of(
@@ -122,7 +122,7 @@ def family_rows(
                 spread_of_ends=spread_of_ends(family, shared),
                 engine_hit_tokens={grid: int(tokens[members].sum()) for grid, tokens in hits.items()},
                 verdict=verdict,
-                advice=_advice(verdict, int(shared[members].max()), minimum_shared)
+                advice=_advice(verdict, int(shared[members].max()), minimum_shared, len(members))
                 if caches
                 else ("prefix caching is off: nothing that it shares is reused",),
                 histogram=Histogram(modulo=ends.modulo, bin_width=ends.bin_width, counts=ends.counts)
@@ -133,7 +133,9 @@ def family_rows(
     return tuple(rows)
 
 
-def _advice(verdict: Verdict, longest: int, minimum_shared: int) -> tuple[str, ...]:
+def _advice(verdict: Verdict, longest: int, minimum_shared: int, requests: int) -> tuple[str, ...]:
+    if requests == 1:
+        return ()  # nothing of its own to come back to
     if verdict == "no_sharing":
         return ("its prompts share nothing: no cache setting helps it",)
     if verdict == "below_floor":

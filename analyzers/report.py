@@ -203,7 +203,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         gain_tokens: hit tokens more than the current unit's; `gain_fraction` is of the prompt tokens.
         extra_prefill_steps: more than the current unit's.
         net_gain_tokens: gain - step_cost_tokens * extra_prefill_steps.
-        break_even_step_tokens: the step cost at which the net gain is zero; None without extra steps.
+        break_even_step_tokens: the step cost at which the net gain is zero; None without extra steps, or where
+            there is none: fewer hits for more steps.
         evicted_blocks, copy_on_write_copies: blocks; preemptions: requests; lookup_probes: hash lookups.
         hits_sha256: of the hit tokens as little-endian int64 in request order.
     """

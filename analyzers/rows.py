@@ -101,7 +101,7 @@ def candidate_rows(
                 prefill_steps=steps,
                 extra_prefill_steps=extra,
                 net_gain_tokens=gain - step_cost * extra,
-                break_even_step_tokens=gain / extra if extra > 0 else None,
+                break_even_step_tokens=gain / extra if extra > 0 and gain >= 0 else None,
                 copy_on_write_copies=int(result.copies.sum()),
                 evicted_blocks=int(result.evicted_blocks.sum()),
                 preemptions=int(result.preemptions.sum()),

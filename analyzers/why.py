@@ -113,9 +113,10 @@ def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Set
     hits = int(finest.hit_tokens.sum())
     one, other = tails(best), tails(finest)
     if other < one / 2:
+        fewer = f"only for {other:,}" if other else "for none"
         return [
             f"{rule}: at {best.unit:,} it lies in text which a later prompt repeats for {one:,} of {requests:,} "
-            f"prompts, at {finest.unit:,} only for {other:,}, where it mostly falls into each prompt's own end.",
+            f"prompts, at {finest.unit:,} {fewer}, where it mostly falls into each prompt's own end.",
             f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens"
             + (", today's figure." if finest is current else f" and {net}."),
         ]

@@ -17,10 +17,10 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&]|^[#+-])")
 
 def render_markdown(report: Report) -> str:
     """The whole report as GitHub-flavoured Markdown."""
-    advice = report.recommendation
+    advice, sure = report.recommendation, content.confidence(report).capitalize()
     parts = [
         f"## {_text(content.headline(report))}",
-        f"{_text(content.subject(report))}. Confidence {advice.confidence}.",
+        " ".join(f"{part}." for part in (_text(content.subject(report)), sure) if part),
         _text(content.gain_sentences(report)),
         _text(advice.why),
     ]
@@ -42,6 +42,7 @@ def render_markdown(report: Report) -> str:
     parts += ["### From shared to reused", _table(content.losses_table(report))]
     if report.families:
         parts += ["### Families", _table(content.families_table(report))]
+        parts.append(_bullets(content.family_advice(report)))
     footprint = content.footprint_table(report)
     if footprint is not None:
         parts += ["### Blocks that a request takes", _table(footprint), _text(content.held_sentence(report))]

@@ -39,10 +39,11 @@ def _recommendation(report: Report, page: Page) -> list[str]:
     advice = report.recommendation
     changes = advice.action in ("set", "unset") or content.main_lever(report) is not None
     strong = ("bold", "green") if changes else ("bold",)
-    confidence = f"confidence {advice.confidence}"
+    confidence = content.confidence(report)
     title = content.headline(report)
     gap = " " * max(page.width - len(title) - len(confidence), 3)
-    lines = ["", f"{page.paint(title, *strong)}{gap}{page.paint(confidence, 'dim')}", ""]
+    sure = gap + page.paint(confidence, "dim") if confidence else ""
+    lines = ["", page.paint(title, *strong) + sure, ""]
     gain = content.gain_sentences(report)
     lines += page.paragraph(gain) if gain else []
     lines += page.paragraph(clean(advice.why))
@@ -143,9 +144,8 @@ def _families(report: Report, page: Page) -> list[str]:
             assert family.histogram is not None
             name = clean(family.name)[:names].ljust(names)
             lines.append(f"{INDENT}{name}  {page.paint(sparkline(family.histogram.counts), 'cyan')}")
-    for family in report.families[: content.MOST_FAMILIES]:
-        for advice in family.advice:
-            lines += page.paragraph(f"{clean(family.name)}: {clean(advice)}", rest=INDENT * 2)
+    for advice in content.family_advice(report):
+        lines += page.paragraph(advice, rest=INDENT * 2)
     return lines
 
 

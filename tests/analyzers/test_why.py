@@ -51,9 +51,7 @@ def test_the_finest_loses_where_its_boundary_falls_into_own_text() -> None:
     # Prompts of 1,000 of which a later one repeats 900: 352 keeps a state at 704, 16 at 992.
     outcomes = [outcome(1056, 0, 1), outcome(352, 704, 2), outcome(16, 0, 2)]
     text = explain_choice(choice("set", 352), outcomes, setting(900))
-    assert (
-        "at 352 it lies in text which a later prompt repeats for 10 of 10 prompts, at 16 only for 0" in text
-    )
+    assert "at 352 it lies in text which a later prompt repeats for 10 of 10 prompts, at 16 for none" in text
     assert "(16) reuses 0 tokens and loses 1,280 net" in text
 
 

@@ -261,6 +261,13 @@ def test_identity() -> None:
     assert len({one, two, three, four}) == 4
 
 
+@pytest.mark.parametrize("field", ["lora_request", "lora", "lora_name", "lora_adapter"])
+def test_an_adapter_is_a_name_or_an_object_that_holds_one(field: str) -> None:
+    rows = [chat("a", **{field: "ad"}), chat("a", **{field: {"name": "ad", "path": "/p"}}), chat("a")]
+    found = [request.identity for request in read(lines(*rows)).requests]
+    assert [(one.lora, one.lora_path) for one in found] == [("ad", None), ("ad", "/p"), (None, None)]
+
+
 def test_the_server_comes_from_the_log_or_from_the_field_asked_for() -> None:
     rows = [chat("a", api_base="http://a", metadata={"pod": "p1"}), chat("b", metadata={"pod": "p2"})]
     assert [request.server for request in read(lines(*rows)).requests] == ["http://a", None]

@@ -26,8 +26,10 @@ SESSIONS = ("conversation", "conversation_id", "session_id", "session", "chat_id
 SERVERS = ("api_base", "server", "worker_id", "replica", "backend", "instance_id")
 TENANTS = ("tenant", "tenant_id")
 _MOST_TOKENS = 1 << 32
-_LORAS = ("lora", "lora_name", "lora_adapter")
-_IDENTITY_FIELDS = frozenset({"lora_request", "lora_path", "cache_salt", *_LORAS, *TENANTS})
+_LORAS = ("lora_request", "lora", "lora_name", "lora_adapter")
+_LORA_NAMES = ("lora_name", "name", "lora_int_id")
+_LORA_PATHS = ("lora_path", "lora_local_path", "path")
+_IDENTITY_FIELDS = frozenset({"lora_path", "cache_salt", *_LORAS, *TENANTS})
 OUTPUT_LENGTHS = ("output_tokens", "output_length", "completion_tokens")
 
 
@@ -98,11 +100,13 @@ def identity_of(body: Record, record: Record, place: Place, *, tenant: str | Non
     for root in (body, record):
         if _IDENTITY_FIELDS.isdisjoint(root):
             continue
-        adapter = root.get("lora_request")
-        if isinstance(adapter, dict):
-            lora = lora or name_in(adapter, ("lora_name", "name"))
-            lora_path = lora_path or name_in(adapter, ("lora_path", "lora_local_path", "path"))
-        lora = lora or name_in(root, _LORAS)
+        for field in _LORAS:  # a name, or an object that holds it
+            adapter = root.get(field)
+            if isinstance(adapter, dict):
+                lora = lora or name_in(adapter, _LORA_NAMES)
+                lora_path = lora_path or name_in(adapter, _LORA_PATHS)
+            else:
+                lora = lora or text_of(adapter)
         lora_path = lora_path or name_in(root, ("lora_path",))
         salt = salt or name_in(root, ("cache_salt",))
         tenant = tenant or name_in(root, TENANTS)

@@ -60,6 +60,11 @@ def headline(report: Report) -> str:
     return "No match unit changes what this engine reuses"
 
 
+def confidence(report: Report) -> str:
+    """How sure the headline is; empty where it is a lever's, as a lever has an interval and no grade."""
+    return "" if main_lever(report) is not None else f"confidence {report.recommendation.confidence}"
+
+
 def gain_sentences(report: Report) -> str:
     """What following the advice brings and costs; empty where nothing changes."""
     advice, lever = report.recommendation, best_lever(report)

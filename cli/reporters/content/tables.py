@@ -176,8 +176,7 @@ _VERDICTS = {
 
 
 def families_table(report: Report) -> Table:
-    """The largest families, by prompt tokens."""
-    ordered = sorted(report.families, key=lambda family: (-family.prompt_tokens, family.name))
+    """The largest families."""
     advice = report.recommendation
     columns = (
         Column("Family", "left"),
@@ -206,12 +205,21 @@ def families_table(report: Report) -> Table:
             ),
             _VERDICTS[family.verdict],
         )
-        for family in ordered[:MOST_FAMILIES]
+        for family in report.families[:MOST_FAMILIES]
     )
-    rest = len(ordered) - MOST_FAMILIES
+    rest = len(report.families) - MOST_FAMILIES
     return Table(
         columns, rows, note=f"and {plural(rest, 'smaller family', 'smaller families')}" if rest > 0 else ""
     )
+
+
+def family_advice(report: Report) -> list[str]:
+    """What would help the families of `families_table`, a sentence each."""
+    return [
+        f"{clean(family.name)}: {clean(advice)}"
+        for family in report.families[:MOST_FAMILIES]
+        for advice in family.advice
+    ]
 
 
 def windows_table(report: Report) -> Table:
