@@ -90,7 +90,9 @@ _KINDS: dict[str, Kind] = {
     "swa": "sliding_window",
     "chunked": "chunked_local",
 }
-_SYNTAX = "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE:window=W (with *K for K like groups)"
+_SYNTAX = (
+    "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W] (with *K for K like groups)"
+)
 _WAY_OUT = "for instance mamba:528*3,full:528"
 _MAX_GROUPS = 256
 
@@ -99,8 +101,9 @@ def parse_groups(spec: str) -> tuple[KVCacheGroup, ...]:
     """Read the value of `--groups`, in the engine's own order.
 
     `mamba:528*3,full:528` are three Mamba groups and one full-attention group; modifiers follow the size:
-    `:window=W`, `:mode=align|none|all`, `:compress=N`, `:cacheable=no`, `:draft`, `:export=ALIGN`. A bare list of
-    sizes (`1024,32`) gives groups of kind `unspecified`.
+    `:window=W` (of a chunked group: its chunk, which is a block where none is stated), `:mode=align|none|all`,
+    `:compress=N`, `:cacheable=no`, `:draft`, `:export=ALIGN`. A bare list of sizes (`1024,32`) gives groups of kind
+    `unspecified`.
 
     Raises:
         UnusableInputError: naming the entry and what is wrong with it.
@@ -130,9 +133,12 @@ def _parse_entry(entry: str) -> KVCacheGroup:
     for modifier in modifiers[1:]:
         name, value = _modifier(entry, kind, modifier.strip())
         fields[name] = value
-    if kind in ("sliding_window", "chunked_local") and "window" not in fields:
+    block_size = _positive(entry, "block size", modifiers[0])
+    if kind == "chunked_local":
+        fields.setdefault("window", block_size)
+    if kind == "sliding_window" and "window" not in fields:
         raise _bad(entry, "no window=W")
-    return KVCacheGroup(kind, _positive(entry, "block size", modifiers[0]), count, **fields)
+    return KVCacheGroup(kind, block_size, count, **fields)
 
 
 def _modifier(entry: str, kind: Kind, text: str) -> tuple[str, Any]:

@@ -87,8 +87,8 @@ def run_analysis(
     from kvtune.cli.publish import publish_report
 
     watch = Stopwatch()
-    outputs = [output.json, output.html, output.md, asked.input.rejects, write_prime]
-    claim_files(outputs, force=output.force, inputs=traces)
+    outputs = [output.json, output.html, output.md, write_prime]
+    claim_files(outputs, force=output.force, inputs=traces, never_stdout=asked.input.rejects)
     if write_prime is not None:
         asked = replace(asked, replay=replace(asked.replay, levers=True))
     found = analyze_traces(

@@ -9,7 +9,7 @@ import typer
 
 from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.options import OUTPUT, Force, GeneralOptions, option, with_options
-from kvtune.cli.output import claim_files, note, writing
+from kvtune.cli.output import STDOUT, claim_files, note, writing
 
 Traces = Annotated[
     list[str],
@@ -20,7 +20,7 @@ Traces = Annotated[
     ),
 ]
 Target = Annotated[
-    str, option("--output", "FILE", "Where the anonymous trace goes; .gz is compressed.", OUTPUT, short="-o")
+    str, option("--output", "FILE|-", "Where the anonymous trace goes; .gz is compressed.", OUTPUT, short="-o")
 ]
 
 
@@ -42,7 +42,7 @@ def anonymize(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.traces import Encoding, load_trace
 
-    claim_files([output, input.rejects], force=force, inputs=trace)
+    claim_files([output], force=force, inputs=trace, never_stdout=input.rejects)
     with StageProgress(quiet=general.quiet) as progress:
         loaded = load_trace(trace, input, model, Encoding(), progress, force=force, quiet=general.quiet)
     with writing(output, force=force) as file:
@@ -54,7 +54,7 @@ def anonymize(
             target.write(line + b"\n")
         if target is not file:
             target.close()
-    number = len(loaded.trace)
-    note(f"{output}: {number:,} request{'' if number == 1 else 's'}", quiet=general.quiet)
+    number, place = len(loaded.trace), "stdout" if output == STDOUT else output
+    note(f"{place}: {number:,} request{'' if number == 1 else 's'}", quiet=general.quiet)
     if input.strict and loaded.info.rejected:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvtune.cli.options import Force, GeneralOptions, option, with_options
-from kvtune.cli.output import note
+from kvtune.cli.output import claim_files, note
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def capture(
         raise MissingDependencyError(
             "capture needs an HTTP server", wanted="aiohttp", way_out="pip install 'kvtune[live]'"
         ) from None
+    claim_files([], force=force, never_stdout=output)
     settings = CaptureSettings(host, port, to, Path(output), max_held_mib * _MIB, force)
     counts = asyncio.run(_run(settings, quiet=general.quiet))
     for line in summary(counts, output):

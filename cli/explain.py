@@ -8,7 +8,7 @@ import typer
 
 from kvtune import __version__
 from kvtune.cli.analysis_options import AnalysisOptions
-from kvtune.cli.options import OUTPUT, DetailOptions, Force, GeneralOptions, JsonTarget, with_options
+from kvtune.cli.options import OUTPUT, DetailOptions, Force, GeneralOptions, JsonTarget, option, with_options
 from kvtune.cli.output import STDOUT, claim_files, write_file, write_stdout
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 Traces = Annotated[list[str], typer.Argument(metavar="TRACE", help="The request log, as `analyze` takes it.")]
 RequestId = Annotated[
     str,
-    typer.Option(
-        "--request",
-        metavar="ID",
-        help="The request: its id, or its number in replay order such as 12.",
-        rich_help_panel=OUTPUT,
-    ),
+    option("--request", "ID", "The request: its id, or its number in replay order such as 12.", OUTPUT),
 ]
 
 _NEAR = 3
@@ -47,7 +42,7 @@ def explain(
     from kvtune.cli.progress import StageProgress
     from kvtune.cli.reporters.explanation import render_explanation
 
-    claim_files([json, asked.input.rejects], force=force, inputs=trace)
+    claim_files([json], force=force, inputs=trace, never_stdout=asked.input.rejects)
     with StageProgress(quiet=general.quiet) as progress:
         ready = prepare(trace, asked, detail, progress, general=general, force=force)
         found = explain_request(

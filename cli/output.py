@@ -22,8 +22,13 @@ from kvtune.tokenization.errors import UnusableInputError
 STDOUT = "-"
 
 
-def claim_files(targets: Iterable[str | None], *, force: bool, inputs: Iterable[str] = ()) -> None:
-    """Refuse, before any work, targets that cannot be written; `inputs` are the files that the command reads.
+def claim_files(
+    targets: Iterable[str | None], *, force: bool, inputs: Iterable[str] = (), never_stdout: str | None = None
+) -> None:
+    """Refuse, before any work, targets that cannot be written.
+
+    Args:
+        inputs: files that the command reads. never_stdout: one more target, beside which stdout is the report's.
 
     Raises:
         UnusableInputError: a file exists and `force` is off, a folder is missing, two targets are one, or a target is
@@ -31,7 +36,9 @@ def claim_files(targets: Iterable[str | None], *, force: bool, inputs: Iterable[
     """
     read = {str(Path(name).resolve()) for name in inputs if name != STDOUT}
     seen: set[str] = set()
-    for target in targets:
+    if never_stdout == STDOUT:
+        raise UnusableInputError("stdout is for reports", where=STDOUT, wanted="a file name")
+    for target in (*targets, never_stdout):
         if target is None:
             continue
         place = target if target == STDOUT else str(Path(target).resolve())
@@ -86,11 +93,15 @@ def write_file(target: str, data: bytes, *, force: bool) -> None:
 
 @contextmanager
 def writing(target: str, *, force: bool) -> Iterator[BinaryIO]:
-    """A file that takes its place when the block ends well, and leaves nothing behind when it does not.
+    """A file that takes its place when the block ends well, and leaves nothing behind when it does not; `-` is stdout.
 
     Raises:
         UnusableInputError: the file exists and `force` is off, or its folder takes no files.
     """
+    if target == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
     path = Path(target)
     _check_place(path, force=force)
     if _is_stream(path):

@@ -51,8 +51,8 @@ def validate(
     from kvtune.gpu_probe.choosing import with_validation
 
     watch = Stopwatch()
-    outputs = [output.json, output.html, output.md, asked.input.rejects]
-    claim_files(outputs, force=output.force, inputs=trace or ())
+    outputs = [output.json, output.html, output.md]
+    claim_files(outputs, force=output.force, inputs=trace or (), never_stdout=asked.input.rejects)
     device, slo = device_of(probe), slo_of(probe.slo)
     if device is not None:
         from kvtune.gpu_probe.engine.devices import open_device
