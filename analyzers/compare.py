@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from kvtune.analyzers.report import Lever, Losses, Report
+from kvtune.analyzers.report import GroupInfo, Lever, Losses, Report
 
 SCHEMA: Literal["kvtune.compare/1"] = "kvtune.compare/1"
 
@@ -19,7 +19,9 @@ LIMITS = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight",
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two reports. Hits are with the unit in force, `best_` with the recommended one."""
+    """One of the two reports. Hits are with the unit in force, `best_` with the recommended one; `settings` are what
+    beside the unit and the traffic decides the figures, in words.
+    """
 
     command: str
     trace_sha256: str
@@ -33,6 +35,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     recommended_unit: int
     best_hit_tokens: int
     best_token_hit_rate: float
+    settings: dict[str, str]
 
 
 class LossChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +113,28 @@ def _side(report: Report) -> Side:
         recommended_unit=report.recommendation.unit,
         best_hit_tokens=recommended.hit_tokens,
         best_token_hit_rate=rate(recommended),
+        settings=_settings(report),
     )
+
+
+def _settings(report: Report) -> dict[str, str]:
+    """What beside the unit and the traffic decides the figures, in words."""
+    engine, replay = report.engine, report.replay
+    return {
+        "groups": ", ".join(_group(group) for group in engine.groups),
+        "prefix caching": "on" if engine.enable_prefix_caching else "off",
+        "pool": "unlimited" if engine.num_blocks is None else f"{engine.num_blocks:,} blocks",
+        "tokens a step": f"{engine.max_num_batched_tokens:,}",
+        "arrivals": replay.arrivals,
+        "outputs": replay.outputs,
+        "step cost": f"{replay.step_cost_tokens:,} tokens",
+    }
+
+
+def _group(group: GroupInfo) -> str:
+    window = "" if group.window is None else f" window {group.window:,}"
+    count = "" if group.count == 1 else f" × {group.count}"
+    return f"{group.kind} {group.block_size:,}{window}{count}"
 
 
 def _lost(report: Report, limit: str) -> float:

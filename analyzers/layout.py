@@ -91,7 +91,7 @@ _KINDS: dict[str, Kind] = {
     "chunked": "chunked_local",
 }
 _SYNTAX = (
-    "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W] (with *K for K like groups)"
+    "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W] (*K for K like groups)"
 )
 _WAY_OUT = "for instance mamba:528*3,full:528"
 _MAX_GROUPS = 256

@@ -163,12 +163,13 @@ def _doubts(
         later = net_gain(early, current, step_cost, slice(cut, None))
         best_later = best_unit(outcomes, current, step_cost, slice(cut, None))
         most = net_gain(best_later, current, step_cost, slice(cut, None))
+        matters = most > TIE_FRACTION * int(current.hit_tokens[cut:].sum())
         if early is not current and later <= 0:
             doubts.append(
                 f"chosen on the first 70 % of the requests, unit {early.unit:,} gains nothing on the rest "
                 f"({_signed(later)} tokens net)"
             )
-        elif most > 0 and later < most / 2:
+        elif matters and later < most / 2:
             doubts.append(
                 f"traffic drifts: unit {early.unit:,} is best on the first 70 % of the requests and gains "
                 f"{_signed(later)} tokens net on the rest, where unit {best_later.unit:,} gains {most:,}"

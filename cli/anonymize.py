@@ -20,7 +20,8 @@ Traces = Annotated[
     ),
 ]
 Target = Annotated[
-    str, option("--output", "FILE|-", "Where the anonymous trace goes; .gz is compressed.", OUTPUT, short="-o")
+    str,
+    option("--output", "FILE|-", "Where the anonymous trace goes; .gz is compressed.", OUTPUT, short="-o"),
 ]
 
 

@@ -17,6 +17,12 @@ def render_comparison(found: Comparison, *, width: int = 80, colour: bool = Fals
     lines += page.paragraph(
         "The same trace." if found.same_trace else "Two traces: rates are of each one's own."
     )
+    changed = _settings(found)
+    if changed.rows:
+        lines += page.paragraph(
+            "The settings differ, so the change is not the traffic's or the unit's alone."
+        )
+        lines += ["", *page.table(changed)]
     lines += ["", *page.table(_sides(found))]
     sections = (("Lost to", _losses(found)), ("Families", _families(found)), ("Levers", _levers(found)))
     for title, table in sections:
@@ -60,6 +66,13 @@ def _sides(found: Comparison) -> Table:
             rates("its token hit rate", "best_token_hit_rate"),
         ),
     )
+
+
+def _settings(found: Comparison) -> Table:
+    """The settings that are not the same."""
+    base, new = found.base.settings, found.new.settings
+    rows = tuple((name, base[name], new[name]) for name in base if base[name] != new[name])
+    return Table((Column("setting", "left"), Column("base", "left"), Column("new", "left")), rows)
 
 
 def _points(found: Comparison, name: str) -> str:

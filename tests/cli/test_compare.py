@@ -63,6 +63,15 @@ def test_better_is_never_worse(run, stored: Path, tmp_path: Path, worse: Report)
     assert "rises" in done.out
 
 
+def test_settings_that_differ_are_named(run, tmp_path: Path, report: Report, stored: Path) -> None:
+    engine = replace(report.engine, num_blocks=27)
+    (tmp_path / "small.json").write_bytes(encode_report(replace(report, engine=engine)))
+    text = run("compare", str(stored), "small.json").out
+    assert "The settings differ" in text
+    assert "  pool     unlimited  27 blocks\n" in text
+    assert "The settings differ" not in run("compare", str(stored), str(stored)).out
+
+
 def test_json_alone_on_stdout(run, stored: Path) -> None:
     document = json.loads(run("compare", str(stored), str(stored), "--json", "-").out)
     assert document["schema"] == "kvtune.compare/1"
