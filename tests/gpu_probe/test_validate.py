@@ -140,12 +140,16 @@ def few_batches(monkeypatch):
 
 @pytest.fixture
 def by_the_clock(monkeypatch):
-    """Measured clocks in steps of what a nominal machine takes, so that what they decide can be known beforehand."""
+    """Measured clocks in steps of what a nominal machine takes, so that what they decide can be known beforehand, the
+    guess included from which a search starts: it comes from a fit of this machine otherwise."""
+    from kvtune.gpu_probe.engine import session
     from kvtune.gpu_probe.engine.clocks import VirtualClock
     from kvtune.gpu_probe.engine.cost import NOMINAL
+    from kvtune.gpu_probe.engine.rates import RateFinder
 
     monkeypatch.setattr(VirtualClock, "step", lambda self, shape, measured_s: NOMINAL.seconds(shape))
     monkeypatch.setattr(VirtualClock, "spend", lambda self, measured_s: None)
+    monkeypatch.setattr(session, "RateFinder", lambda *given: RateFinder(*given[:-1], NOMINAL))
 
 
 @pytest.mark.parametrize("arrivals", ["sequential", "trace"])
