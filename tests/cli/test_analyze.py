@@ -295,3 +295,9 @@ def test_a_broken_vocabulary_is_one_error_and_no_rejected_request(run, tmp_path:
     # A trace of ids needs no vocabulary.
     (tmp_path / "ids.jsonl").write_text(json.dumps({"prompt": [1, 2, 3]}) + "\n")
     assert run("analyze", "ids.jsonl", "--model", "broken").code == 0
+
+
+def test_a_grid_that_is_no_unit_has_its_row(run, trace: Path) -> None:
+    done = run("analyze", str(trace), "--groups", "full:16,swa:32:window=64")
+    table = done.out.split("Units")[1].split("Hits and gains")[0]
+    assert [line.split()[:3] for line in table.splitlines() if line.startswith("→")] == [["→", "32", "–"]]

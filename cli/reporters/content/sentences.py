@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from kvtune.analyzers.report import Lever, Losses, Report
 from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share
 
+_FEW_TOKENS = 4
+"""What is just missed is a fraction of a block: in small ones every prefix ends near a boundary."""
+
 
 def subject(report: Report) -> str:
     """One line: which trace on which engine."""
@@ -151,7 +154,7 @@ def shared_sentence(report: Report) -> str:
 def just_missed_sentence(report: Report) -> str:
     """Requests whose shared prefix ends just short of a boundary; empty where there is none."""
     missed = sorted(report.shared.just_missed.items())
-    if not missed:
+    if not missed or report.shared.histogram.modulo < _FEW_TOKENS * missed[-1][0]:
         return ""
     total = sum(requests for _, requests in missed)
     tokens, requests = max(missed, key=lambda item: item[1])
@@ -222,7 +225,8 @@ def caveats(report: Report) -> list[str]:
         reasons = ", ".join(
             f"{clean(reason)} {number:,}" for reason, number in report.trace.rejected_by.items()
         )
-        lines.append(f"{plural(report.trace.rejected, 'line')} of the trace were rejected ({reasons})")
+        verb = "was" if report.trace.rejected == 1 else "were"
+        lines.append(f"{plural(report.trace.rejected, 'line')} of the trace {verb} rejected ({reasons})")
     return lines
 
 

@@ -73,15 +73,14 @@ def ends_in_table(report: Report) -> Table:
 
 
 def candidates_table(report: Report) -> Table:
-    """The replayed units, coarsest first."""
-    replayed = sorted(
-        (
-            row
-            for row in report.candidates
-            if row.valid and row.engine_hit_tokens is not None and not row.reason
-        ),
-        key=lambda row: -row.unit,
-    )
+    """The grids that hits land on, coarsest first: replayed units, and what inert ones do where that is no unit."""
+    grids: dict[int, Candidate] = {}
+    for row in report.candidates:
+        if row.valid and row.engine_hit_tokens is not None:
+            known = grids.get(row.effective_unit)
+            if known is None or row.unit == row.effective_unit:
+                grids[row.effective_unit] = row
+    replayed = [grids[grid] for grid in sorted(grids, reverse=True)]
     preempts = any(row.preemptions for row in replayed)
     columns = (
         Column("unit"),
@@ -99,8 +98,8 @@ def candidates_table(report: Report) -> Table:
     )
     rows = tuple(
         (
-            count(row.unit),
-            count(row.ideal_hit_tokens),
+            count(row.effective_unit),
+            count(row.ideal_hit_tokens if row.unit == row.effective_unit else None),
             count(row.engine_hit_tokens),
             count(row.recomputed_tokens),
             signed(row.gain_tokens),
@@ -124,9 +123,9 @@ def candidates_table(report: Report) -> Table:
 
 def _role(report: Report, row: Candidate) -> Role:
     advice = report.recommendation
-    if row.unit == advice.unit:
-        return "both" if row.unit == advice.current_unit else "recommended"
-    return "current" if row.unit == advice.current_unit else ""
+    if row.effective_unit == advice.unit:
+        return "both" if row.effective_unit == advice.current_unit else "recommended"
+    return "current" if row.effective_unit == advice.current_unit else ""
 
 
 LIMIT_WORDS = {
