@@ -211,7 +211,7 @@ class InputOptions:
     ] = 256 * 2**20
     strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
     rejects: Annotated[
-        str | None, option("--rejects", "FILE", "Keep rejected lines as they stood, to be mended.", INPUT)
+        str | None, option("--rejects", "FILE", "Keep rejected lines, to be mended and read again.", INPUT)
     ] = None
     workers: Annotated[int | None, option("--workers", "N", "Cores to use (default: all).", INPUT, min=1)] = (
         None
