@@ -46,7 +46,7 @@ _KNOWN_FIELDS = frozenset(
     | {"type", "uuid", "detail", "file", "file_id", "closed", "data", "name", "prompt_embeds"}
 )
 _MAX_ARGUMENTS_CHARS = 1 << 24
-_MOST_MESSAGES = 1 << 16
+_MOST_MESSAGES = 1 << 14
 
 
 @dataclass(frozen=True)
