@@ -7,9 +7,8 @@ import sys
 
 def run() -> None:
     """Run the command line of this process and exit with its code."""
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as Ctrl-C: worker processes and servers end, too
+    # As Ctrl-C: worker processes and servers end, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from kvtune.cli.app import main  # worker processes read this file again and need no commands
 

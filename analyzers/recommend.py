@@ -86,7 +86,8 @@ def choose(
     interval = session_interval(best.hit_tokens - current.hit_tokens, sessions, seed)
     doubts = (*_misfits(refused, len(sessions)), *_doubts(outcomes, current, best, step_cost, sessions))
     net = _net_interval(best, current, step_cost, sessions, seed)
-    touches_zero = interval[0] <= 0 <= interval[1] or (interval[1] < 0 and net[0] <= 0)
+    judged, what = (net, "net of its steps") if interval[1] < 0 else (interval, "of what it reuses more")
+    touches_zero = judged[0] <= 0
     if len(outcomes) == 1 and others_left_out:
         action: Action = "keep"
         doubts = ("no other unit was replayed, though the engine accepts some", *doubts)
@@ -98,11 +99,9 @@ def choose(
         action = "unset" if best.unit == default_unit else "set"
     if action in ("keep", "cannot_help"):
         if best is not current and touches_zero:
-            low, high = interval if interval[1] >= 0 else net
-            what = "of what it reuses more" if interval[1] >= 0 else "net of its steps"
             doubts = (
                 f"unit {best.unit:,} would gain {net_gain(best, current, step_cost):,} tokens net on this trace, but "
-                f"the 95 % interval {what}, {_signed(low)} to {_signed(high)} tokens, touches zero",
+                f"the 95 % interval {what}, {_signed(judged[0])} to {_signed(judged[1])} tokens, touches zero",
                 *doubts,
             )
         best, interval = current, (0, 0)

@@ -1,6 +1,6 @@
 """The bundled engine on the CPU: each figure against a denominator of the same run.
 
-    python benchmarks/engine.py [--rounds 9] [--only NAME,...] [--json FILE]
+    PYTHONPATH=build/links:. python benchmarks/engine.py [--rounds 9] [--only NAME,...] [--json FILE]
 
 One thread, process CPU time, sides interleaved, medians of the per-round ratios. `transformers` is needed for the
 figure against it (skipped, and said so, where it is not installed).
@@ -36,7 +36,6 @@ from engine_harness import (
     GROUPS,
     DenseOps,
     chunked,
-    conversations,
     four_layers,
     interleaved,
     make_probe,
@@ -62,6 +61,7 @@ from kvtune.gpu_probe.engine.stand_in import BUNDLED
 from kvtune.gpu_probe.engine.step import Segment, build_step
 from kvtune.gpu_probe.engine.weights import synthetic_weights
 from kvtune.gpu_probe.engine.workload import make_workload
+from tests.gpu_probe.engine.conversations import conversations
 
 
 def prefill(rounds: int, length: int = 2048) -> dict[str, float]:
@@ -226,7 +226,10 @@ def greedy(rounds: int) -> dict[str, float]:  # noqa: ARG001
         groups=(KVCacheGroup("mamba", 128, count=2, mode="align"), KVCacheGroup("full", 128)),
         max_num_batched_tokens=256,
     )
-    workload = make_workload(conversations(40, 5, 1024), "recorded", vocab_size=1024, seed=0)
+    traffic = conversations(
+        1024, 40, 5, gap=0.004, system=200, answers=(1, 10), openings=(10, 60), replies=(10, 60)
+    )
+    workload = make_workload(traffic, "recorded", vocab_size=1024, seed=0)
     probe = make_probe(replace(BUNDLED, blocks=BUNDLED.blocks[2:]), config)
 
     def run(config: EngineConfig, arrivals: str):

@@ -19,7 +19,6 @@ from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.spec import Attention, Block, GatedDeltaNet, Mamba2, Mlp, ModelSpec
 from kvtune.gpu_probe.engine.step import Segment
 from kvtune.gpu_probe.engine.weights import synthetic_weights
-from kvtune.tokenization.trace import TokenTrace
 
 WINDOW = 256
 GROUPS = (
@@ -121,33 +120,3 @@ def chunked(harness: Harness, ids: np.ndarray, size: int = 512) -> Callable[[], 
 def whole(harness: Harness, ids: np.ndarray) -> Callable[[], object]:
     tables = harness.tables(len(ids))
     return lambda: harness.run([Segment(ids, 0, tables)])
-
-
-def conversations(count: int, turns: int, vocab: int) -> TokenTrace:
-    rng = np.random.default_rng(0)
-    system = rng.integers(0, vocab, 200)
-    history = [np.concatenate([system, rng.integers(0, vocab, rng.integers(10, 60))]) for _ in range(count)]
-    prompts, outputs, arrival, now = [], [], [], 0.0
-    for _ in range(turns):
-        for index in range(count):
-            answer = rng.integers(0, vocab, int(rng.integers(1, 10)))
-            prompts.append(history[index])
-            outputs.append(answer)
-            history[index] = np.concatenate(
-                [history[index], answer, rng.integers(0, vocab, rng.integers(10, 60))]
-            )
-            now += rng.exponential(0.004)
-            arrival.append(now)
-    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in prompts])])
-    output_offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in outputs])])
-    return TokenTrace(
-        tokens=np.concatenate(prompts).astype(np.uint32),
-        offsets=offsets,
-        prompt_tokens=np.diff(offsets),
-        arrival=np.array(arrival),
-        namespace=np.zeros(len(prompts), np.int32),
-        ids=[str(index) for index in range(len(prompts))],
-        outputs=np.concatenate(outputs).astype(np.uint32),
-        output_offsets=output_offsets,
-        output_tokens=np.diff(output_offsets),
-    )

@@ -1,6 +1,6 @@
 """What a replay costs: CPU seconds per unit on a real trace of 1,229 requests and 6.85 million prompt tokens.
 
-    python benchmarks/replay.py [--rounds 7]
+    PYTHONPATH=build/links:. python benchmarks/replay.py [--rounds 7]
 
 The trace is tau-airline as `tests/data/prefix-structure` holds it (lengths and shared prefixes, no text). Printed are
 medians of interleaved rounds, in CPU seconds of this process: one unit, one request after another, for two layouts;
@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.replay import replay
+from kvtune.analyzers.units import divisors
 from tests.analyzers.structures import load_structure
 
 SMALL = EngineConfig(groups=parse_groups("mamba:528*3,full:528"))
@@ -38,9 +39,9 @@ def jobs() -> dict[str, Callable[[], object]]:
     named["block  528, unit 16, 400 blocks"] = lambda: replay(bounded, prompts)
     for layout in (SMALL, LARGE):
         size = layout.groups[0].block_size
-        divisors = [unit for unit in range(1, size + 1) if size % unit == 0]
-        named[f"block {size:>4}, all {len(divisors)} divisors"] = lambda layout=layout, divisors=divisors: [
-            replay(replace(layout, match_unit=unit), prompts) for unit in divisors
+        units = divisors(size)
+        named[f"block {size:>4}, all {len(units)} divisors"] = lambda layout=layout, units=units: [
+            replay(replace(layout, match_unit=unit), prompts) for unit in units
         ]
     timed = replace(SMALL, match_unit=16, scheduling="async")
     named["block  528, unit 16, by timestamps, recorded answers"] = lambda: replay(

@@ -41,6 +41,7 @@ def anonymize(
     """
     from kvtune.analyzers.anonymous import anonymous_lines
     from kvtune.cli.progress import StageProgress
+    from kvtune.cli.reporters.numbers import plural
     from kvtune.cli.traces import Encoding, load_trace
 
     claim_files([output], force=force, inputs=trace, never_stdout=input.rejects)
@@ -55,7 +56,7 @@ def anonymize(
             target.write(line + b"\n")
         if target is not file:
             target.close()
-    number, place = len(loaded.trace), "stdout" if output == STDOUT else output
-    note(f"{place}: {number:,} request{'' if number == 1 else 's'}", quiet=general.quiet)
+    place = "stdout" if output == STDOUT else output
+    note(f"{place}: {plural(len(loaded.trace), 'request')}", quiet=general.quiet)
     if input.strict and loaded.info.rejected:
         raise typer.Exit(1)

@@ -48,6 +48,11 @@ def option(
     )
 
 
+def long_name(name: str) -> str:
+    """An option as it is typed: `--max-num-seqs` for `max_num_seqs`."""
+    return "--" + name.replace("_", "-")
+
+
 def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"kvtune {__version__}")

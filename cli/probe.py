@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from kvtune.cli.options import option
+from kvtune.cli.options import long_name, option
 from kvtune.tokenization.errors import UnusableInputError
 
 PROBE = "Probe"
@@ -114,7 +114,7 @@ def device_of(probe: ProbeChoices) -> Literal["cpu", "cuda"] | None:
         if getattr(probe, name):
             raise UnusableInputError(
                 "says nothing " + ("to a server" if on_server else "to the bundled engine"),
-                field="--" + name.replace("_", "-"),
+                field=long_name(name),
                 wanted="--device cpu or --gpu beside it" if on_server else "--serve or --endpoint beside it",
             )
     if on_server:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from kvtune.cli.options import options_of
+from kvtune.cli.options import long_name, options_of
 
 DECIDES_NOTHING = frozenset({"rejects", "strict", "workers", "ready_timeout", "log_dir", "allow_traffic"})
 """Options that no number depends on."""
@@ -22,6 +22,6 @@ def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Seque
         for name, value, default in options_of(group):
             if name in DECIDES_NOTHING or value == default:
                 continue
-            words.append("--" + name.replace("_", "-"))
+            words.append(long_name(name))
             words += [] if value is True else [str(value)]
     return shlex.join([*words, "--", *serve] if serve else words)

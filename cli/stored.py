@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kvtune.cli.analysis_options import AnalysisOptions
-from kvtune.cli.options import filled, options_of
+from kvtune.cli.options import filled, long_name, options_of
 from kvtune.cli.report import MAX_REPORT_BYTES
 from kvtune.cli.reproduce import DECIDES_NOTHING
 from kvtune.tokenization.errors import UnusableInputError
@@ -92,7 +92,7 @@ def refuse_typed_options(ctx: typer.Context, path: str) -> None:
         raise UnusableInputError(
             "is for the report to say",
             where=path,
-            field="--" + name.replace("_", "-"),
+            field=long_name(name),
             way_out="name the trace instead of the report to analyze it otherwise",
         )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kvtune.tokenization.trace import TokenTrace
 
 
 def trace_of(
-    prompts: list[list[int]], outputs: list[list[int]] | None = None, **fields: object
+    prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]] | None = None, **fields: object
 ) -> TokenTrace:
     lengths = [len(prompt) for prompt in prompts]
     if outputs is not None:
@@ -19,7 +21,7 @@ def trace_of(
         tokens=np.array([token for prompt in prompts for token in prompt], dtype=np.uint32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
         prompt_tokens=np.array(lengths, dtype=np.int64),
-        arrival=np.full(len(prompts), np.nan),
+        arrival=fields.pop("arrival", np.full(len(prompts), np.nan)),  # type: ignore[arg-type]
         namespace=fields.pop("namespace", np.zeros(len(prompts), dtype=np.int32)),  # type: ignore[arg-type]
         ids=[f"r{index}" for index in range(len(prompts))],
         **fields,  # type: ignore[arg-type]

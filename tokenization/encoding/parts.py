@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvtune.tokenization.request import Message
+from kvtune.tokenization.tokenizers.vocabulary import byte_length
 from kvtune.tokenization.trace import PARTS, Int64
 
 _TAIL_CHARS = 24
@@ -173,7 +174,7 @@ def runs_of(spans: Sequence[Sequence[Span]], texts: Sequence[str], ends: Sequenc
     """
     if not texts:
         return []
-    sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
+    sizes = list(map(byte_length, texts))
     counts = [len(own) for own in ends]
     # All pieces one behind the other, so that two searches serve them all.
     bytes_before = np.cumsum([0, *sizes[:-1]])
@@ -200,4 +201,4 @@ def runs_of(spans: Sequence[Sequence[Span]], texts: Sequence[str], ends: Sequenc
 def _byte_borders(spans: Sequence[Span], text: str) -> list[int]:
     """Where spans begin and end in a text, in bytes, one after another."""
     borders = [border for span in spans for border in (span.start, span.end)]
-    return borders if text.isascii() else [len(text[:at].encode("utf-8")) for at in borders]
+    return borders if text.isascii() else [byte_length(text[:at]) for at in borders]

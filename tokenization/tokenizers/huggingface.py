@@ -18,7 +18,7 @@ import numpy as np
 
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.tokenizers.line_cuts import PATTERNS
-from kvtune.tokenization.tokenizers.vocabulary import CutRules, claimable
+from kvtune.tokenization.tokenizers.vocabulary import CutRules, byte_length, claimable
 from kvtune.tokenization.trace import Int64, UInt32
 
 _SAFE_NORMALIZERS = frozenset(
@@ -116,7 +116,7 @@ class HuggingFaceVocabulary:
             own = ends[start : start + len(one)]
             last = int(own[-1]) if len(own) else before
             # A normalizer may have changed the text: its tokens are not its bytes then.
-            same = last - before == (len(text) if text.isascii() else len(text.encode("utf-8")))
+            same = last - before == byte_length(text)
             found.append(own - before if same else self._asked_ends(text))
             start, before = start + len(one), last
         return found

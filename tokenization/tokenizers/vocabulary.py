@@ -56,6 +56,11 @@ class Vocabulary(Protocol):
         """The text of ids, special tokens included; cut characters become U+FFFD, unknown ids nothing."""
 
 
+def byte_length(text: str) -> int:
+    """Of a text in UTF-8; most texts are ASCII and need not be encoded for it."""
+    return len(text) if text.isascii() else len(text.encode("utf-8"))
+
+
 def claimable(tokens: Collection[str]) -> set[str]:
     """The special tokens of which another could claim a part of the characters, wherever they stand in a text.
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kvtune.analyzers.report import Lever, Losses, Report
 from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share
 
-_FEW_TOKENS = 4
-"""What is just missed is a fraction of a block: in small ones every prefix ends near a boundary."""
+_BLOCK_OVER_MISSED = 4
+"""How much larger than what is just missed a block must be: in small ones every prefix ends near a boundary."""
 
 
 def subject(report: Report) -> str:
@@ -154,7 +154,7 @@ def shared_sentence(report: Report) -> str:
 def just_missed_sentence(report: Report) -> str:
     """Requests whose shared prefix ends just short of a boundary; empty where there is none."""
     missed = sorted(report.shared.just_missed.items())
-    if not missed or report.shared.histogram.modulo < _FEW_TOKENS * missed[-1][0]:
+    if not missed or report.shared.histogram.modulo < _BLOCK_OVER_MISSED * missed[-1][0]:
         return ""
     total = sum(requests for _, requests in missed)
     tokens, requests = max(missed, key=lambda item: item[1])

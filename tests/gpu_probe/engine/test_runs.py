@@ -17,41 +17,10 @@ from kvtune.gpu_probe.engine.grid import ExactGrid  # noqa: E402
 from kvtune.gpu_probe.engine.probe import Precision, Probe, with_unit  # noqa: E402
 from kvtune.gpu_probe.engine.weights import synthetic_weights  # noqa: E402
 from kvtune.gpu_probe.engine.workload import make_workload  # noqa: E402
-from kvtune.tokenization.trace import TokenTrace  # noqa: E402
+from tests.gpu_probe.engine.conversations import conversations  # noqa: E402
 
 BLOCK = 128
 COUNTS = ("hit_tokens", "prefill_steps", "copies", "evicted_blocks", "preemptions")
-
-
-def conversations(vocab, count=5, turns=3, seed=0, gap=0.01):
-    """Turns of conversations under one system prompt, interleaved; answers are part of the next prompt."""
-    rng = np.random.default_rng(seed)
-    system = rng.integers(0, vocab, 150)
-    history = [np.concatenate([system, rng.integers(0, vocab, rng.integers(10, 90))]) for _ in range(count)]
-    prompts, outputs, arrival, now = [], [], [], 0.0
-    for _ in range(turns):
-        for index in range(count):
-            answer = rng.integers(0, vocab, int(rng.integers(1, 14)))
-            prompts.append(history[index])
-            outputs.append(answer)
-            history[index] = np.concatenate(
-                [history[index], answer, rng.integers(0, vocab, rng.integers(20, 90))]
-            )
-            now += rng.exponential(gap)
-            arrival.append(now)
-    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in prompts])])
-    output_offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in outputs])])
-    return TokenTrace(
-        tokens=np.concatenate(prompts).astype(np.uint32),
-        offsets=offsets,
-        prompt_tokens=np.diff(offsets),
-        arrival=np.array(arrival),
-        namespace=np.zeros(len(prompts), np.int32),
-        ids=[f"r{index}" for index in range(len(prompts))],
-        outputs=np.concatenate(outputs).astype(np.uint32),
-        output_offsets=output_offsets,
-        output_tokens=np.diff(output_offsets),
-    )
 
 
 SERVERS = {

@@ -11,15 +11,7 @@ import openai
 
 from kvtune.tokenization.capture import writer
 from kvtune.tokenization.reading import read_trace
-
-
-def chat(text, **more):
-    return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
-
-
-async def fetch(session, url, body, headers=None):
-    async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
-        return answer.status, await answer.read()
+from tests.tokenization.capture.client import chat, fetch
 
 
 def test_fifty_parallel_streams_of_a_client_library(tmp_path, stack, expected_text):

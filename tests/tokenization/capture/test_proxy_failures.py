@@ -11,15 +11,7 @@ import pytest
 
 from kvtune.tokenization.capture.serve import CaptureSettings, serve
 from kvtune.tokenization.errors import UnusableInputError
-
-
-def chat(text, **more):
-    return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
-
-
-async def fetch(session, url, body, headers=None):
-    async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
-        return answer.status, await answer.read()
+from tests.tokenization.capture.client import chat, fetch
 
 
 def test_a_request_that_is_no_http_is_refused_without_a_word_of_it(tmp_path, stack, capfd):
