@@ -10,13 +10,10 @@ without them (one core, little to do, a worker that dies) everything is done her
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
@@ -29,6 +26,7 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, ReplayInput, ReplayResult, replay
 from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.tokenization.trace import Int32, Int64
+from kvtune.tokenization.workers import Worker, take_workers
 
 Job = tuple[int, EngineConfig]
 """A setting and its place."""
@@ -55,6 +53,11 @@ class ReplayTask:
     cost: StepCostModel = ASSUMED
     check: bool = False
     may_suffice: bool = True
+
+    def serve(self, pipe: Connection) -> None:
+        """In a worker: one replay for each setting that comes through the pipe, until None comes."""
+        while (config := pipe.recv()) is not None:
+            pipe.send(self.run(config))
 
     def run(self, config: EngineConfig) -> ReplayResult:
         """The replay under one setting."""
@@ -119,18 +122,18 @@ class Replays:
         self._first: ReplayResult | None = None
         self._waiting = deque(range(len(settings)))
         self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         if workers <= 1 or len(settings) <= 1:
             return
-        self._workers = [_standing_by.pop() for _ in range(min(len(_standing_by), workers - 1))]
+        self._workers = take_workers(workers - 1)
         if not self._workers:
             start = time.process_time()
             self._first = task.run(settings[self._waiting.popleft()])
             ahead = (time.process_time() - start) * len(self._waiting)
             if ahead > _WORTH_A_WORKER_S:
-                self._workers = [_Worker() for _ in range(min(workers - 1, len(self._waiting) - 1))]
+                self._workers = [Worker() for _ in range(min(workers - 1, len(self._waiting) - 1))]
         for worker in self._workers:
-            worker.begin(task, self._next, self._answers)
+            Thread(target=_feed, args=(worker, task, self._next, self._answers), daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -170,82 +173,20 @@ class Replays:
         return place, self._settings[place]
 
 
-@contextmanager
-def standby(count: int) -> Iterator[None]:
-    """So many workers start now, while a trace is read, and wait for the next `Replays`; left over ones end."""
-    _standing_by.extend(_Worker() for _ in range(count))
+def _feed(
+    worker: Worker, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
+) -> None:
+    """Hand a worker one setting after another, until none follows."""
+    begun = None
     try:
-        yield
+        worker.begin(replace(task, inputs=replace(task.inputs, block_keys={})))
+        while (job := following()) is not None:
+            begun, config = job
+            worker.pipe.send(config)
+            answers.put((begun, worker.pipe.recv()))
+            begun = None
+    except (OSError, EOFError):
+        pass  # the worker has ended: what it had begun is done by whoever waits for it
     finally:
-        while _standing_by:
-            _standing_by.pop().end()
-
-
-class _Worker:
-    """A process that replays, and the thread here that hands it one setting after another."""
-
-    def __init__(self) -> None:
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _interrupts_held_back():
-            self._process.start()
-        theirs.close()
-
-    def begin(
-        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
-    ) -> None:
-        """Do one setting after another, until none follows."""
-        Thread(target=self._feed, args=(task, following, answers), daemon=True).start()
-
-    def end(self) -> None:
-        """Stop it, whatever it does."""
-        self._process.terminate()
-        self._process.join()
-
-    def _feed(
-        self, task: ReplayTask, following: Callable[[], Job | None], answers: SimpleQueue[Answer]
-    ) -> None:
-        begun = None
-        try:
-            self._pipe.send(replace(task, inputs=replace(task.inputs, block_keys={})))
-            while (job := following()) is not None:
-                begun, config = job
-                self._pipe.send(config)
-                answers.put((begun, self._pipe.recv()))
-                begun = None
-        except (OSError, EOFError):
-            pass  # the worker has ended: what it had begun is done by whoever waits for it
-        finally:
-            if begun is not None:
-                answers.put((begun, None))
-
-
-_standing_by: list[_Worker] = []
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C reaches a worker, too; one that is still importing would tell of it, so it begins with it blocked."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # else `start` does, and lifts the block
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(pipe: Connection) -> None:
-    """What a worker does until the other end is closed. An interrupt ends it without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    try:
-        task = pipe.recv()
-        while True:
-            pipe.send(task.run(pipe.recv()))
-    except Exception:
-        return
+        if begun is not None:
+            answers.put((begun, None))

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 GROUPS = "mamba:528*3,full:528"
@@ -68,21 +69,25 @@ def run_kvtune(trace: str, model: str, units: str) -> dict[str, float]:
     from kvtune.analyzers.layout import EngineConfig, parse_groups
     from kvtune.analyzers.options import AnalyzeOptions, Provenance
     from kvtune.analyzers.pipeline import analyze
-    from kvtune.analyzers.replays import standby
     from kvtune.analyzers.report import TokenizerInfo, TraceInfo
     from kvtune.cli.reporters.terminal import render_terminal
+    from kvtune.cli.spare_workers import WORKER_IMPORTS
     from kvtune.tokenization.encode import encode_trace
     from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
+    from kvtune.tokenization.encoding.render_ahead import RenderAhead
     from kvtune.tokenization.reading import read_trace
+    from kvtune.tokenization.workers import standby, take_workers
 
-    with standby(1):  # as the command does for traces of this size on two cores
+    with standby(1, WORKER_IMPORTS):  # as the command does for traces of this size on two cores
         start = seconds()
         encoder = open_prompt_encoder(model=Path(model))
         assert encoder.vocabulary is not None
         loading = spent(start)["wall"]
         start = seconds()
-        found = read_trace([trace])
-        tokens, encoded = encode_trace(found.requests, encoder)
+        how = partial(open_prompt_encoder, model=Path(model), renders_only=True)
+        with RenderAhead(take_workers(), how) as ahead:
+            found = read_trace([trace], on_request=ahead.offer)
+            tokens, encoded = encode_trace(found.requests, encoder, ahead=ahead)
         report = analyze(
             tokens,
             EngineConfig(parse_groups(GROUPS)),

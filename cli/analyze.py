@@ -132,19 +132,33 @@ def analyze_traces(
 ) -> Analyzed:
     """Read, encode and replay. The report names the line that `command` gives; its `measured` is for the caller to
     complete."""
+    from kvtune.cli.spare_workers import spare_workers
+
+    with spare_workers(traces, asked):
+        return _analyze(traces, asked, detail, command=command, general=general, force=force)
+
+
+def _analyze(
+    traces: list[str],
+    asked: AnalysisOptions,
+    detail: DetailOptions,
+    *,
+    command: Callable[[Prepared], str],
+    general: GeneralOptions,
+    force: bool,
+) -> Analyzed:
     from kvtune.analyzers.levers import LeverInputs, Wording
     from kvtune.analyzers.levers.other_dtypes import other_dtypes
     from kvtune.analyzers.options import Provenance
     from kvtune.analyzers.pipeline import analyze as find_unit
-    from kvtune.analyzers.replays import standby
     from kvtune.analyzers.sweep import no_progress
     from kvtune.cli.measuring import created_now
-    from kvtune.cli.prepare import prepare, spare_workers
+    from kvtune.cli.prepare import prepare
     from kvtune.cli.progress import StageProgress
 
     created = created_now()
     primes: list[tuple[int, UInt32]] = []
-    with StageProgress(quiet=general.quiet) as progress, standby(spare_workers(traces, asked)):
+    with StageProgress(quiet=general.quiet) as progress:
         ready = prepare(traces, asked, detail, progress, general=general, force=force)
         line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))

@@ -5,9 +5,7 @@ Every command that works on a trace starts here. Knows options; no figure is com
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from kvtune.analyzers.options import AnalyzeOptions
@@ -18,12 +16,10 @@ from kvtune.cli.options import DetailOptions, GeneralOptions
 from kvtune.cli.output import note
 from kvtune.cli.progress import StageProgress
 from kvtune.cli.reproduce import command_line
+from kvtune.cli.spare_workers import processes
 from kvtune.cli.step_price import StepPrice, step_price
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
 from kvtune.tokenization.errors import UnusableInputError
-
-_WORTH_A_WORKER_BYTES = 1 << 20
-"""Of trace, compressed or not: reading so much takes about as long as a worker takes to start."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def prepare(
         replicas=replay.replicas,
         route=replay.route,
         seed=replay.seed,
-        workers=_workers(asked),
+        workers=processes(asked),
         check_integrity=general.debug,
     )
     encoding = Encoding(
@@ -101,20 +97,3 @@ def prepare(
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     price.check(server.config.groups)
     return Prepared(files, asked, serve, loaded, server, options, price)
-
-
-def spare_workers(traces: list[str], asked: AnalysisOptions) -> int:
-    """Workers that are worth starting before the traces are read: one for each megabyte, as far as there are cores."""
-    size = sum(path.stat().st_size for path in map(Path, traces) if path.is_file())
-    return min(_workers(asked) - 1, size // _WORTH_A_WORKER_BYTES)
-
-
-def _workers(asked: AnalysisOptions) -> int:
-    return min(asked.input.workers or _usable_cores(), _usable_cores())
-
-
-def _usable_cores() -> int:
-    """Cores that this process may run on, which a container's can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

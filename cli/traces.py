@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
-from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
+from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
@@ -28,6 +29,7 @@ from kvtune.tokenization.reading import TraceStats, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
 from kvtune.tokenization.request import Identity, Request
 from kvtune.tokenization.trace import TokenTrace
+from kvtune.tokenization.workers import take_workers
 
 MOST_SHOWN = 10
 
@@ -81,18 +83,22 @@ def load_trace(
     with ExitStack() as stack:
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
+        ahead = stack.enter_context(_render_ahead(model, options, encoding))
         found = read_trace(
             files,
             format=options.format,
             max_line_bytes=options.max_line_bytes,
             by_field=encoding.by_field,
             on_reject=rejects.line,
+            on_request=ahead.offer,
             progress=lambda done, total: progress("reading", done, total),
         )
         requests = found.requests
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
-        encoder = _open_encoder(folder, model, options, encoding) if has_text else None
+        encoder = (
+            open_prompt_encoder(**_encoder_options(folder, model, options, encoding)) if has_text else None
+        )
         trace, encoded = encode_trace(
             requests,
             encoder,
@@ -101,6 +107,7 @@ def load_trace(
             show_text=encoding.show_text,
             seed=encoding.seed,
             max_model_len=encoding.max_model_len,
+            ahead=ahead,
             progress=lambda done: progress("encoding", done, len(requests)),
             on_reject=rejects.request,
         )
@@ -116,19 +123,27 @@ def load_trace(
     )
 
 
-def _open_encoder(
+def _render_ahead(model: ModelOptions, options: InputOptions, encoding: Encoding) -> RenderAhead:
+    """Lets the workers that stand by render what is read, where no request is needed to know the model."""
+    workers = take_workers() if model.model is not None or model.tokenizer is not None else []
+    folder = find_model(model.model) if workers and model.model is not None else None
+    how = _encoder_options(folder, model, options, encoding)
+    return RenderAhead(workers, partial(open_prompt_encoder, **how, renders_only=True))
+
+
+def _encoder_options(
     folder: Path | None, model: ModelOptions, options: InputOptions, encoding: Encoding
-) -> PromptEncoder:
-    """What turns text into ids."""
-    return open_prompt_encoder(
-        model=folder,
-        tokenizer=model.tokenizer,
-        chat_template=Path(model.chat_template) if model.chat_template else None,
-        content_format=model.chat_template_content_format,
-        version=encoding.version,
-        workers=options.workers,
-        trusts_requests=model.trust_request_chat_template,
-    )
+) -> dict[str, Any]:
+    """What `open_prompt_encoder` takes."""
+    return {
+        "model": folder,
+        "tokenizer": model.tokenizer,
+        "chat_template": Path(model.chat_template) if model.chat_template else None,
+        "content_format": model.chat_template_content_format,
+        "version": encoding.version,
+        "workers": options.workers,
+        "trusts_requests": model.trust_request_chat_template,
+    }
 
 
 def _model_folder(requests: Iterable[Request], model: ModelOptions) -> Path | None:

@@ -1,7 +1,8 @@
 """Requests to a `TokenTrace`: renders, tokenizes, names, and keeps every prompt that can be kept.
 
 One request that cannot be encoded is reported and left out; the rest goes on. Order is the caller's.
-Rendering runs on this thread; unknown text is encoded in batches on another, with all workers, meanwhile.
+Rendering runs on this thread, as far as it was not done ahead; unknown text is encoded in batches on another, with
+all workers, meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from kvtune.tokenization.encoding.block_rows import BlockRows
 from kvtune.tokenization.encoding.families import FamilyNames
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, PromptEncoder
+from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.encoding.rows import RowEncoder
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.rejects import REASONS
@@ -78,6 +80,7 @@ def encode_trace(
     show_text: bool = False,
     seed: int = 0,
     max_model_len: int | None = None,
+    ahead: RenderAhead | None = None,
     progress: Callable[[int], None] = lambda _done: None,
     on_reject: OnReject = lambda _request, _reason, _error: None,
 ) -> tuple[TokenTrace, EncodeInfo]:
@@ -90,6 +93,7 @@ def encode_trace(
         show_text: whether family names may quote the first system line.
         max_model_len: the server's longest sequence, in tokens: it refuses prompts that leave no room in it for an
             answer, so that they never meet its cache.
+        ahead: renders what it was offered of these requests, with the same templates.
         progress: called with the number of requests rendered, now and then.
 
     Raises:
@@ -98,7 +102,7 @@ def encode_trace(
     """
     info = EncodeInfo()
     families = FamilyNames(show_text=show_text)
-    rows = RowEncoder(encoder, outputs=outputs, check=check, seed=seed)
+    rows = RowEncoder(encoder, outputs=outputs, check=check, seed=seed, ahead=ahead)
     blocks = BlockRows()
     namespaces: dict[Identity, int] = {}
     kept = _Kept()

@@ -6,7 +6,7 @@ Files are read one after another and line by line; what cannot be used is reject
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -84,6 +84,7 @@ def read_trace(
     max_line_bytes: int = MAX_LINE_BYTES,
     by_field: str | None = None,
     on_reject: OnReject | None = None,
+    on_request: Callable[[Request], None] | None = None,
     progress: Progress | None = None,
     stdin: BinaryIO | None = None,
 ) -> ReadResult:
@@ -95,6 +96,8 @@ def read_trace(
         max_line_bytes: longer lines are rejected unread.
         by_field: dotted path of the field that names a request's server.
         on_reject: called for each rejected record, in file order.
+        on_request: called for each request as it is read: before its time is settled, and before a format's last
+            word on it.
         progress: called with raw bytes read and the size of the file that is being read.
         stdin: read in place of the process's own.
 
@@ -102,7 +105,7 @@ def read_trace(
         UnusableInputError: a file that cannot be opened or is no text, or a format or field that is not there.
         NoUsableRequestError: nothing in the files says anything about prefixes.
     """
-    reader = _TraceReader(format_named(format), max_line_bytes, by_field, on_reject)
+    reader = _TraceReader(format_named(format), max_line_bytes, by_field, on_reject, on_request)
     for name in paths:
         reader.read_file(Source(name, stdin=stdin, progress=progress))
     return reader.result()
@@ -110,12 +113,18 @@ def read_trace(
 
 class _TraceReader:
     def __init__(
-        self, wanted: Format | None, max_line_bytes: int, by_field: str | None, on_reject: OnReject | None
+        self,
+        wanted: Format | None,
+        max_line_bytes: int,
+        by_field: str | None,
+        on_reject: OnReject | None,
+        on_request: Callable[[Request], None] | None,
     ) -> None:
         self._wanted = wanted
         self._limit = max_line_bytes
         self._by_field = by_field
         self._on_reject = on_reject
+        self._on_request = on_request
         self._decoder = StrictDecoder()
         self._digests: list[bytes] = []
         self._files: list[list[Request]] = []
@@ -141,6 +150,8 @@ class _TraceReader:
                         requests.append(draft.request)
                         times.append(draft.time)
                         self._stats.formats[known.name] += 1
+                        if self._on_request is not None:
+                            self._on_request(draft.request)
             except RecordError as error:
                 self._reject(error.at(where, pieces))
         self._stats.files.append(source.name)

@@ -15,6 +15,7 @@ from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.replays import Replays, ReplayTask
+from kvtune.tokenization.workers import standby
 from tests.analyzers.structures import load_structure
 
 ENGINE = EngineConfig(groups=parse_groups("mamba:528*3,full:528"), num_blocks=300)
@@ -95,7 +96,7 @@ def test_little_work_needs_no_workers(task, monkeypatch):
 
 def test_workers_that_stand_by_are_taken(task, alone, monkeypatch):
     monkeypatch.setattr(replays, "_WORTH_A_WORKER_S", 1000.0)
-    with replays.standby(2):
+    with standby(2, ("kvtune.analyzers.replays",)):
         children = multiprocessing.active_children()
         with Replays(SETTINGS, task, workers=2) as pending:
             place, found = pending._answers.get(timeout=60)

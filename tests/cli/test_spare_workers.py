@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvtune.cli import prepare
+from kvtune.cli import spare_workers
 from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.options import filled
 
@@ -14,7 +14,9 @@ from kvtune.cli.options import filled
     [([0.1], None, 0), ([2.5], None, 2), ([1.5, 1.5], None, 3), ([9], 4, 3), ([9], 1, 0)],
 )
 def test_one_for_each_megabyte_as_far_as_there_are_cores(tmp_path, monkeypatch, megabytes, workers, spare):
-    monkeypatch.setattr(prepare, "_usable_cores", lambda: 8)
+    started: list[int] = []
+    monkeypatch.setattr(spare_workers, "_usable_cores", lambda: 8)
+    monkeypatch.setattr(spare_workers, "standby", lambda count, _imports: started.append(count))
     files = []
     for number, size in enumerate(megabytes):
         path = tmp_path / f"{number}.jsonl"
@@ -22,4 +24,5 @@ def test_one_for_each_megabyte_as_far_as_there_are_cores(tmp_path, monkeypatch, 
             file.truncate(int(size * 2**20))
         files.append(str(path))
     asked = filled(AnalysisOptions, {"workers": workers})
-    assert prepare.spare_workers([*files, "-", str(tmp_path / "missing")], asked) == spare
+    spare_workers.spare_workers([*files, "-", str(tmp_path / "missing")], asked)
+    assert started == [spare]

@@ -19,7 +19,7 @@ class JsonMemo:
     def __init__(self) -> None:
         self._kept: dict[int, Any] = {}
         self._texts: dict[tuple[int, Hashable], str] = {}
-        self._latest: dict[int, str] = {}
+        self._written: dict[int, str] = {}
         self._chars = 0
 
     def keep(self, value: Any) -> None:
@@ -28,12 +28,20 @@ class JsonMemo:
             self._forget()
         self._kept[id(value)] = value
 
+    def begin(self) -> None:
+        """A rendering begins: nothing is written yet."""
+        self._written.clear()
+
     def get(self, value: Any, options: Hashable) -> str | None:
-        """The dump, if it is known."""
-        return self._texts.get((id(value), options))
+        """The dump, if it is known; it is written then."""
+        text = self._texts.get((id(value), options))
+        if text is not None:
+            self._written[id(value)] = text
+        return text
 
     def put(self, value: Any, options: Hashable, text: str) -> None:
-        """Note a dump, if the value is kept."""
+        """Note a dump; it is remembered if the value is kept."""
+        self._written[id(value)] = text
         if self._kept.get(id(value)) is not value:
             return
         self._chars += len(text)
@@ -41,14 +49,12 @@ class JsonMemo:
             self._forget()
             return
         self._texts[(id(value), options)] = text
-        self._latest[id(value)] = text
 
     def _forget(self) -> None:
         self._texts.clear()
-        self._latest.clear()
         self._kept.clear()
         self._chars = 0
 
     def texts_of(self, values: list[Any]) -> list[str]:
-        """A known dump of each value that has one, in the values' order."""
-        return [text for value in values if (text := self._latest.get(id(value))) is not None]
+        """What this rendering wrote of each of the values that it wrote, in their order; they are all alive."""
+        return [text for value in values if (text := self._written.get(id(value))) is not None]

@@ -121,6 +121,10 @@ class MessageReader:
                 )  # which holds the message, and so its id
         return conversation
 
+    def forget(self) -> None:
+        """Let go of the messages that were read: none of them comes again."""
+        self._known.clear()
+
     def _message(
         self, message: Message, index: int, content_format: ContentFormat, media: list[Media]
     ) -> Message:

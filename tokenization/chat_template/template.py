@@ -59,7 +59,7 @@ class ChatTemplate:
         self.source = source
         self.name = name
         self.sha256 = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-        self._environment = ChatEnvironment(memo or JsonMemo())
+        self._environment = ChatEnvironment(JsonMemo() if memo is None else memo)
         if len(source) > MAX_SOURCE_CHARS:
             raise UnusableInputError(
                 "a chat template that is too long",
@@ -132,6 +132,7 @@ class ChatTemplate:
         environment = self._environment
         environment.now = now
         environment.asked_for_date = False
+        environment.memo.begin()
         environment.budget = Budget(
             messages=len(variables["messages"]), request_chars=lambda: size_of(list(variables.values()))
         )

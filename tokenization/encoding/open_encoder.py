@@ -22,6 +22,7 @@ def open_prompt_encoder(
     version: str | None = None,
     workers: int | None = None,
     trusts_requests: bool = False,
+    renders_only: bool = False,
 ) -> PromptEncoder:
     """The encoder that the command line's options describe.
 
@@ -30,6 +31,7 @@ def open_prompt_encoder(
             with one, a `.tiktoken` file or cache folder, or `tiktoken:NAME` (`--tokenizer`).
         chat_template: a file in place of the model's template (`--chat-template`).
         version: the engine's release, which decides the chat rules.
+        renders_only: prompts without media will be rendered and nothing encoded.
 
     Raises:
         UnusableInputError: nothing to encode with, or one of the files cannot be used.
@@ -45,7 +47,7 @@ def open_prompt_encoder(
         folder = read_model_folder(Path(tokenizer))
     source, load = _vocabulary_loader(folder, tokenizer, workers)
     return PromptEncoder(
-        load,
+        None if renders_only else load,
         source=source,
         templates=folder.templates if folder else None,
         chat_template=read_template(chat_template) if chat_template else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kvtune.tokenization.chat_rules import ChatRules, chat_rules
 from kvtune.tokenization.chat_template.json_memo import JsonMemo
@@ -32,13 +32,20 @@ class CannotEncodeError(UnusableInputError):
     """Nothing can be done for any request like this one: no vocabulary, or no usable template."""
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """A rendered chat: its text, and the conversation and the tools as the template saw them."""
+class Rendered(NamedTuple):
+    """What a template wrote: the text, and in it the JSON of the tools, one text for each, in their order."""
 
     text: str
+    tool_texts: list[str]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A rendered chat, and the conversation as the template saw it."""
+
+    text: str
+    tool_texts: list[str]
     conversation: Conversation
-    tools: ToolSet | None
 
 
 class PromptEncoder:
@@ -52,7 +59,7 @@ class PromptEncoder:
 
     def __init__(
         self,
-        load_vocabulary: Callable[[], Vocabulary],
+        load_vocabulary: Callable[[], Vocabulary] | None,
         *,
         source: str,
         templates: ChatTemplates | None = None,
@@ -66,6 +73,7 @@ class PromptEncoder:
         """Put the parts together.
 
         Args:
+            load_vocabulary: None where only prompts without media will be rendered.
             templates: the model's own; `chat_template` is what the command line gave in their place, a text
                 or the name of one of them.
             media_token_ids: modality -> id of its placeholder token.
@@ -94,6 +102,8 @@ class PromptEncoder:
         Raises:
             CannotEncodeError: it cannot be loaded, so that no request can be encoded.
         """
+        if self._load_vocabulary is None:
+            raise CannotEncodeError("opened without a vocabulary", where=self.source)
         try:
             return self._load_vocabulary()
         except UnusableInputError as error:
@@ -132,20 +142,25 @@ class PromptEncoder:
 
     @cached_property
     def _reader(self) -> MessageReader:
-        texts = {number: token for token, number in self.vocabulary.special_tokens.items()}
-        placeholders = {m: texts[number] for m, number in self.media_token_ids.items() if number in texts}
+        placeholders = {}
+        if self._load_vocabulary is not None:
+            texts = {number: token for token, number in self.vocabulary.special_tokens.items()}
+            placeholders = {m: texts[number] for m, number in self.media_token_ids.items() if number in texts}
         return MessageReader(self._rules, placeholders, self._memo.keep)
 
     def tool_set(self, request: Request) -> ToolSet | None:
         """The request's tools as a template sees them."""
         return self._tool_sets.of(request.tools)
 
-    def tool_texts(self, tools: ToolSet | None) -> list[str]:
-        """JSON texts that templates wrote of these tools so far, in the tools' order."""
-        return self._memo.texts_of(tools.tools) if tools else []
+    def forget_messages(self) -> None:
+        """Let go of messages that were read."""
+        self._reader.forget()
 
-    def render(self, request: Request) -> Prompt:
+    def render(self, request: Request, rendered: Rendered | None = None) -> Prompt:
         """The prompt of a chat request.
+
+        Args:
+            rendered: what the template writes, where that is known already.
 
         Raises:
             UnusableInputError: the engine, or the template, would refuse this request.
@@ -155,6 +170,7 @@ class PromptEncoder:
             request.messages or [],
             add_generation_prompt=request.add_generation_prompt is not False,
             continue_final_message=bool(request.continue_final_message),
+            rendered=rendered,
         )
 
     def render_with_answer(self, request: Request, answer: Message) -> Prompt:
@@ -169,6 +185,7 @@ class PromptEncoder:
         *,
         add_generation_prompt: bool,
         continue_final_message: bool,
+        rendered: Rendered | None = None,
     ) -> Prompt:
         tools = self.tool_set(request)
         template = self._template(request, has_tools=tools is not None)
@@ -187,6 +204,9 @@ class PromptEncoder:
             raise TemplateRefusedError(
                 f"not rendered: {_REFUSALS} requests before had templates that did more than a prompt needs"
             )
+        if rendered is not None:
+            self.rendered_with = self.rendered_with or template
+            return Prompt(*rendered, conversation)
         try:
             text = template.render(
                 conversation.messages,
@@ -203,7 +223,7 @@ class PromptEncoder:
             raise
         self._untimed_dates += template.asked_for_date and request.arrival is None
         self.rendered_with = self.rendered_with or template
-        return Prompt(text, conversation, tools)
+        return Prompt(text, self._memo.texts_of(tools.tools) if tools else [], conversation)
 
     def _template(self, request: Request, *, has_tools: bool) -> ChatTemplate:
         given = request.chat_template

@@ -21,6 +21,7 @@ from kvtune.tokenization.encoding.check import Checked, CheckSample
 from kvtune.tokenization.encoding.media_ids import MediaIds
 from kvtune.tokenization.encoding.parts import ALL_USER, PromptParts, Runs, cut_spans, runs_of, spans_from
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, Prompt, PromptEncoder
+from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.tokenizers.pieces import Piece, PieceEncoder, joined
 from kvtune.tokenization.trace import UInt32
@@ -58,8 +59,17 @@ class RowEncoder:
         retokenised: answers that were text. double_bos: prompts that begin with two BOS tokens.
     """
 
-    def __init__(self, encoder: PromptEncoder | None, *, outputs: bool, check: int, seed: int) -> None:
+    def __init__(
+        self,
+        encoder: PromptEncoder | None,
+        *,
+        outputs: bool,
+        check: int,
+        seed: int,
+        ahead: RenderAhead | None = None,
+    ) -> None:
         self._encoder = encoder
+        self._ahead = ahead
         self._with_outputs = outputs
         self._sample = CheckSample(check, seed)
         self._pieces: PieceEncoder | None = None
@@ -117,7 +127,9 @@ class RowEncoder:
                 wanted="--model DIR or --tokenizer PATH",
             )
         piece_encoder = self._need_pieces(encoder)
-        prompt = encoder.render(request) if request.messages is not None else None
+        prompt = None
+        if request.messages is not None:
+            prompt = encoder.render(request, self._ahead.take(request) if self._ahead is not None else None)
         text = prompt.text if prompt is not None else request.text or ""
         affixed = request.add_special_tokens
         if affixed is None:
@@ -169,8 +181,7 @@ class RowEncoder:
             return
         starts = self._starts(row.pieces)
         floor = next(start for start, piece in zip(starts, row.pieces, strict=False) if piece.notes is None)
-        texts = self._encoder.tool_texts(prompt.tools)
-        spans = spans_from(prompt.text, prompt.conversation.messages, texts, floor)
+        spans = spans_from(prompt.text, prompt.conversation.messages, prompt.tool_texts, floor)
         for start, piece in zip(starts, row.pieces, strict=False):
             if piece.notes is None:
                 piece.notes = cut_spans(spans, start, start + len(piece.text))

@@ -17,7 +17,21 @@ def test_only_kept_objects_are_remembered_by_identity_and_options() -> None:
     assert memo.get(kept, ("x",)) == "text"
     assert memo.get(kept, ("y",)) is None
     assert memo.get(equal, ("x",)) is None
-    assert memo.texts_of([equal, kept]) == ["text"]
+
+
+def test_what_one_rendering_wrote_is_told_whether_it_is_remembered_or_not() -> None:
+    memo = JsonMemo()
+    kept, other, unwritten = {"a": 1}, {"b": 2}, {"c": 3}
+    memo.keep(kept)
+    for dump in ("put", "get"):
+        memo.begin()
+        memo.put(other, (), "other")
+        if dump == "put":
+            memo.put(kept, (), "text")
+        assert memo.get(kept, ()) == "text"
+        assert memo.texts_of([kept, unwritten, other]) == ["text", "other"]
+    memo.begin()
+    assert memo.texts_of([kept, other]) == []
 
 
 def test_both_the_texts_and_the_objects_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
