@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.refusal import EngineRefusal
+from kvtune.analyzers.resolver import resolve_sizes
 from kvtune.analyzers.sizing.engine_config import engine_config_from_sources
 from kvtune.analyzers.sizing.metrics import ServerMetrics, read_metrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
@@ -55,19 +57,31 @@ def server_of(
     `model` is the model in use, whose config.json may give the sizes.
 
     Raises:
-        UnusableInputError: an option or file that cannot be read, no sizes, or groups of unknown kinds.
+        UnusableInputError: an option or file that cannot be read, no sizes, groups of unknown kinds, or an engine
+            that would not start.
         MissingDependencyError: the server of `--metrics URL` does not answer.
     """
     flags = serve.flags if serve is not None else serve_flags(engine)
     config, sized = engine_config_from_sources(size_sources(flags, sizes, model))
-    profile_for(config.version)  # a release without rules is refused before a trace is read
     if engine.state_export is not None:
         groups = tuple(
             replace(group, export_alignment=engine.state_export) if group.kind == "mamba" else group
             for group in config.groups
         )
         config = replace(config, groups=groups)
+    _require_start(config)  # before a trace is read
     return Server(config, sized.source, tuple(sized.warnings), sized)
+
+
+def _require_start(config: EngineConfig) -> None:
+    profile = profile_for(config.version).profile
+    try:
+        resolve_sizes(config, profile)
+    except EngineRefusal as refusal:
+        raise UnusableInputError(
+            f"the engine refuses to start: {refusal}",
+            way_out="`kvtune resolve` shows its sizes and the units that it takes",
+        ) from refusal
 
 
 def serve_flags(engine: EngineOptions) -> ServeFlags:

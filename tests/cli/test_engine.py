@@ -34,10 +34,19 @@ def test_defaults() -> None:
     assert found.assumed == ()
 
 
+def test_what_the_engine_would_refuse_is_refused_here_with_a_way_out() -> None:
+    with pytest.raises(UnusableInputError) as refused:
+        server(match_unit="64")
+    assert str(refused.value).startswith(
+        "the engine refuses to start: match unit 64 does not divide the block of"
+    )
+    assert str(refused.value).endswith("; `kvtune resolve` shows its sizes and the units that it takes")
+
+
 def test_every_option_reaches_the_settings() -> None:
     config = server(
         engine_version="0.30",
-        match_unit="96",
+        match_unit="48",
         num_blocks="5000",
         max_num_batched_tokens=2048,
         max_num_seqs=8,
@@ -52,7 +61,7 @@ def test_every_option_reaches_the_settings() -> None:
         kv_connector=True,
     ).config
     assert config.version.startswith("0.30")
-    assert (config.match_unit, config.num_blocks) == (96, 5000)
+    assert (config.match_unit, config.num_blocks) == (48, 5000)
     assert (config.max_num_batched_tokens, config.max_num_seqs) == (2048, 8)
     assert (config.long_prefill_token_threshold, config.max_model_len) == (512, 32768)
     assert config.retention_interval is None
