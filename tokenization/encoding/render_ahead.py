@@ -1,31 +1,43 @@
 """Chats rendered by workers, from the moment that they are read; `render_task` is what a worker does.
 
-    offer(request) -> [unsent] --chunks--> worker
-    take(request)  <- [answers] <----------+
+    offer(request) -> [open chunk] -> [unsent] -> worker
+    take(request)  <- texts <- [answers] <----------+
 
-A worker is asked for the chat that this process needs next, and gives others that are done with it. One that it has
-not got to is left to this process, as is every one that it leaves alone: errors arise here.
+A worker is asked for the chunk that this process needs next, and gives others that are done with it. One that it has
+not got to is left to this process, as is every chat that it leaves alone: errors arise here. Where this process has
+caught up with a worker, it renders the next chunk itself, and the worker goes on behind it.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
 from typing import Self
 
 from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder, Rendered
-from kvtune.tokenization.encoding.render_task import CHUNK, MOST_HELD, Held, RenderTask, unpacked
+from kvtune.tokenization.encoding.render_task import (
+    MOST_HELD,
+    Answer,
+    Ask,
+    Chunk,
+    RenderTask,
+    chars_of,
+    unpacked,
+)
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.workers import Worker, hand_back
+
+_CHUNK = 32
+"""Chats that are sent at a time: turns of one conversation share their messages within it."""
 
 _MOST_SENT = 1 << 25
 """Bytes of requests that a worker may have before it."""
 
 _MOST_GIVEN = 1 << 22
-"""Characters that one answer may hold beside the chat that was asked for."""
+"""Characters that one answer may hold beside the chunk that was asked for."""
 
 
 class RenderAhead:
@@ -37,9 +49,8 @@ class RenderAhead:
     def __init__(self, workers: Sequence[Worker], open_encoder: Callable[[], PromptEncoder]) -> None:
         """`open_encoder` is called in each worker; what it gives renders as the trace's own encoder does."""
         self._hands = [_Hand(worker, RenderTask(open_encoder)) for worker in workers]
-        for hand in self._hands:
-            hand.send()
         self._offered: dict[int, tuple[Request, int]] = {}  # holds the request, and so its id
+        self._open: list[Request] = []
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -59,97 +70,141 @@ class RenderAhead:
         if request.messages is None or not self._hands:
             return
         self._offered[id(request)] = (request, self._count)
-        self._hand(self._count).offer(self._count, request)
+        self._open.append(_what_a_template_sees(request))
         self._count += 1
+        if len(self._open) == _CHUNK:
+            self._close_chunk()
 
     def take(self, request: Request) -> Rendered | None:
         """What the template writes for it, None where that is yet to be found out."""
-        _, number = self._offered.pop(id(request), (None, None))
-        return self._hand(number).take(number) if number is not None else None
+        _, place = self._offered.pop(id(request), (None, None))
+        if place is None:
+            return None
+        if self._open:
+            self._close_chunk()
+        number, nth = divmod(place, _CHUNK)
+        return self._hand(number).take(number, nth, following=(number + len(self._hands),))
+
+    def _close_chunk(self) -> None:
+        number = (self._count - 1) // _CHUNK
+        self._count = (number + 1) * _CHUNK
+        self._hand(number).offer(number, self._open)
+        self._open = []
 
     def _hand(self, number: int) -> _Hand:
-        return self._hands[number // CHUNK % len(self._hands)]
+        return self._hands[number % len(self._hands)]
 
 
-@dataclass
 class _Hand:
     """One worker, as seen from here."""
 
-    worker: Worker | None
-    task: RenderTask
-    has_begun: bool = False
-    unsent: dict[int, Request] = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)  # number -> its share of the bytes
-    bytes_sent: int = 0
-    answers: Held = field(default_factory=Held)
+    def __init__(self, worker: Worker, task: RenderTask) -> None:
+        self._worker: Worker | None = worker
+        self._task = task
+        self._has_begun = False
+        self._unsent: OrderedDict[int, list[Request]] = OrderedDict()
+        self._sent: dict[int, int] = {}  # number -> bytes
+        self._bytes_sent = 0
+        self._answers: dict[int, _AnsweredChunk] = {}
+        self._chars_held = 0
+        self._send()
 
-    def offer(self, number: int, request: Request) -> None:
-        self.unsent[number] = _what_a_template_sees(request)
-        if len(self.unsent) >= CHUNK:
-            self.send()
+    def offer(self, number: int, chats: list[Request]) -> None:
+        """One more chunk."""
+        self._unsent[number] = chats
+        self._send()
 
-    def take(self, number: int) -> Rendered | None:
-        if number not in self.answers:
-            self.send()
-            self.unsent.pop(number, None)
-            if number in self.sent:
-                self._ask(number)
-        return self.answers.pop(number)
+    def take(self, number: int, nth: int, following: Sequence[int]) -> Rendered | None:
+        """The `nth` chat of a chunk. `following`: chunks that will be wanted next."""
+        if number not in self._answers:
+            self._send()
+            self._unsent.pop(number, None)  # done here, if it could not be sent
+            if number in self._sent:
+                self._ask(number, following)
+        chunk = self._answers.get(number)
+        if chunk is None:
+            return None
+        rendered = chunk.take(nth)
+        if not chunk.untaken:
+            del self._answers[number]
+            self._chars_held -= chunk.chars
+        return rendered
 
-    def send(self) -> None:
+    def _send(self) -> None:
         """The task, and all that the worker may have; nothing while it starts, as writing would wait for that."""
         try:
-            if self.worker is None or not self.worker.is_up():
+            if self._worker is None or not self._worker.is_up():
                 return
-            if not self.has_begun:
-                self.has_begun = True
-                self.worker.begin(self.task)
-            while self.unsent and self.bytes_sent < _MOST_SENT:
-                chunk = list(islice(self.unsent.items(), CHUNK))
-                for number, _ in chunk:
-                    del self.unsent[number]
+            if not self._has_begun:
+                self._has_begun = True
+                self._worker.begin(self._task)
+            while self._unsent and self._bytes_sent < _MOST_SENT:
+                chunk = self._unsent.popitem(last=False)
                 try:
                     data = pickle.dumps(chunk)
                 except RecursionError:
                     continue  # JSON nested too deeply to be handed on
-                self.worker.pipe.send_bytes(data)
-                self.sent.update((number, len(data) // len(chunk)) for number, _ in chunk)
-                self.bytes_sent += len(data) // len(chunk) * len(chunk)
+                self._worker.pipe.send_bytes(data)
+                self._sent[chunk[0]] = len(data)
+                self._bytes_sent += len(data)
         except (OSError, EOFError):
             self.lose()
 
-    def _ask(self, number: int) -> None:
-        if self.worker is None:
+    def _ask(self, number: int, following: Sequence[int]) -> None:
+        if self._worker is None:
             return
         try:
-            self.worker.pipe.send((number, min(_MOST_GIVEN, MOST_HELD - self.answers.chars)))
-            for other, rendered in unpacked(self.worker.pipe.recv()):
-                self.answers.put(other, rendered)
-                self._forget_sent(other)
-            self._forget_sent(number)
+            room = min(_MOST_GIVEN, MOST_HELD - self._chars_held)
+            self._worker.pipe.send(Ask(number, following, room))
+            answer: Answer = self._worker.pipe.recv()
         except (OSError, EOFError):
             self.lose()
-
-    def _forget_sent(self, number: int) -> None:
-        self.bytes_sent -= self.sent.pop(number, 0)
+            return
+        for other, chunk in answer.chunks:
+            self._answers[other] = _AnsweredChunk(chunk)
+            self._chars_held += self._answers[other].chars
+            self._bytes_sent -= self._sent.pop(other)
+        for other in answer.left:
+            self._bytes_sent -= self._sent.pop(other)
 
     def lose(self) -> None:
         """Do without the worker."""
-        if self.worker is not None:
-            self.worker.end()
-        self.worker = None
+        if self._worker is not None:
+            self._worker.end()
+        self._worker = None
+        self._sent = {}
 
     def end(self) -> None:
         """Nothing more will be asked."""
-        if self.worker is None:
+        if self._worker is None:
             return
         try:
-            if self.has_begun:
-                self.worker.pipe.send(None)
+            if self._has_begun:
+                self._worker.pipe.send(None)
         except OSError:
             self.lose()
         else:
-            hand_back(self.worker)
+            hand_back(self._worker)
+
+
+class _AnsweredChunk:
+    """Chats that came back, unpacked as they are taken: one of them at a time is held at its full length."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        self._unpacking = unpacked(chunk)
+        self._place = 0
+        self.chars = chars_of(chunk)
+        self.untaken = len(chunk)
+
+    def take(self, nth: int) -> Rendered | None:
+        """The `nth` chat; each is taken once, in order if it is to be fast."""
+        if nth < self._place:
+            self._unpacking, self._place = unpacked(self._chunk), 0
+        rendered = next(islice(self._unpacking, nth - self._place, None))
+        self._place = nth + 1
+        self.untaken -= 1
+        return rendered
 
 
 def _what_a_template_sees(request: Request) -> Request:

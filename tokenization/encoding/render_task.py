@@ -1,30 +1,53 @@
 """What a worker does with chats that are handed to it while a trace is read: `render_ahead` is the other end.
 
-    chunks of chats -> [to do] -> template -> [held] -> (number, room): that chat, and others for which there is room
+    (number, chats) -> [to do] -> template -> [held, packed] -> Answer
+                                                  ^-- Ask: which chunk is wanted now, which come next, how much room
 
-A worker renders in the order in which chats come and holds what it has until it is asked. It leaves alone what more
-than the chat at hand decides (the request's time, which is settled when all are read; media, whose placeholders the
-vocabulary knows) and all that is refused.
+A worker renders chunk after chunk and holds what it has until it is asked. It leaves alone what more than the chat at
+hand decides (the request's time, which is settled when all are read; media, whose placeholders the vocabulary knows)
+and all that is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder, Rendered
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.request import Request
 
-CHUNK = 32
-"""Chats that are sent at a time: turns of one conversation share their messages within it."""
-
 MOST_HELD = 1 << 25
 """Characters that either end holds for later."""
 
-Packed = tuple[int, int, str | None, list[str]]
-"""A chat's number, the characters that its text shares with the text before, the rest of it, its tools' texts."""
+
+class Packed(NamedTuple):
+    """A rendered chat as what it has more than the one before it. `rest` is None for a chat that was left alone."""
+
+    shared: int
+    rest: str | None
+    tool_texts: list[str]
+
+
+Chunk = list[Packed]
+
+
+class Ask(NamedTuple):
+    """The chunk that is wanted now, those that will be wanted next, and how many more characters may come with it."""
+
+    number: int
+    following: Sequence[int]
+    room: int
+
+
+class Answer(NamedTuple):
+    """Chunks by number, and the numbers of those that the asking end is to render itself."""
+
+    chunks: list[tuple[int, Chunk]]
+    left: list[int]
 
 
 @dataclass(frozen=True)
@@ -34,37 +57,78 @@ class RenderTask:
     open_encoder: Callable[[], PromptEncoder]
 
     def serve(self, pipe: Connection) -> None:
-        """Take lists of numbered chats and answer for one of them at a time, until None comes."""
+        """Take numbered chunks of chats, and answer for one of them at a time, until None comes."""
         try:
             encoder = self.open_encoder()
         except UnusableInputError:
             encoder = None  # who asks opens one, too, and says why that fails
-        to_do: dict[int, Request] = {}
-        held = Held()
-        while True:
-            while pipe.poll(0 if to_do and held.chars < MOST_HELD else None):
-                message = pipe.recv()
-                if message is None:
+        _Renderer(pipe, encoder).run()
+
+
+class _Renderer:
+    def __init__(self, pipe: Connection, encoder: PromptEncoder | None) -> None:
+        self._pipe = pipe
+        self._encoder = encoder
+        self._to_do: OrderedDict[int, list[Request]] = OrderedDict()
+        self._held = _Held()
+        self._current: int | None = None
+        self._deferred: Ask | None = None
+
+    def run(self) -> None:
+        while self._hear(wait=self._is_idle):
+            if self._is_idle:
+                continue
+            number, chats = self._to_do.popitem(last=False)
+            self._current = number
+            rendered = []
+            for chat in chats:
+                rendered.append(_rendered(self._encoder, chat))
+                if not self._hear(wait=False):
                     return
-                if isinstance(message, list):
-                    to_do.update(message)
-                else:
-                    number, room = message
-                    to_do.pop(number, None)  # done where it is wanted, if it is not done yet
-                    pipe.send(_packed(held.pop_some(number, room)))
-            number = next(iter(to_do))
-            held.put(number, _rendered(encoder, to_do.pop(number)))
-            if encoder is not None and not number % CHUNK:
-                encoder.forget_messages()
+            self._held.put(number, packed(rendered))
+            self._current = None
+            if self._encoder is not None:
+                self._encoder.forget_messages()
+            if self._deferred is not None:
+                self._answer(self._deferred)
+                self._deferred = None
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._to_do or self._held.chars >= MOST_HELD
+
+    def _hear(self, *, wait: bool) -> bool:
+        """Take in what has come, or wait for something; False at the end."""
+        while self._pipe.poll(None if wait else 0):
+            wait = False
+            message = self._pipe.recv()
+            if message is None:
+                return False
+            if not isinstance(message, Ask):
+                number, chats = message
+                self._to_do[number] = chats
+            elif message.number == self._current:
+                self._deferred = message
+            else:
+                self._answer(message)
+        return True
+
+    def _answer(self, ask: Ask) -> None:
+        chunks = self._held.pop_some(ask.number, ask.room)
+        # Who wants chunks as fast as they are rendered had better render some, too.
+        is_caught_up = len(chunks) <= 1
+        wanted = (ask.number, *(ask.following if is_caught_up else ()))
+        left = [number for number in wanted if self._to_do.pop(number, None) is not None]
+        self._pipe.send(Answer(chunks, left))
 
 
-def _rendered(encoder: PromptEncoder | None, request: Request) -> Rendered | None:
+def _rendered(encoder: PromptEncoder | None, chat: Request) -> Rendered | None:
     """What the template writes, if nothing but this chat decides it."""
     if encoder is None:
         return None
     dates = encoder.untimed_dates
     try:
-        prompt = encoder.render(request)
+        prompt = encoder.render(chat)
     except UnusableInputError:
         return None
     if prompt.conversation.media or encoder.untimed_dates != dates:
@@ -72,66 +136,60 @@ def _rendered(encoder: PromptEncoder | None, request: Request) -> Rendered | Non
     return Rendered(prompt.text, prompt.tool_texts)
 
 
-class Held:
-    """Rendered chats by number, in the order in which they came; `chars` of texts in all."""
+class _Held:
+    """Chunks by number, in the order in which they came; `chars` in all."""
 
     def __init__(self) -> None:
-        self._by_number: dict[int, Rendered | None] = {}
+        self._chunks: OrderedDict[int, Chunk] = OrderedDict()
         self.chars = 0
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._by_number
-
-    def put(self, number: int, rendered: Rendered | None) -> None:
+    def put(self, number: int, chunk: Chunk) -> None:
         """Hold one more."""
-        self._by_number[number] = rendered
-        self.chars += _chars(rendered)
+        self._chunks[number] = chunk
+        self.chars += chars_of(chunk)
 
-    def pop(self, number: int) -> Rendered | None:
-        """Let go of one; None also where it is not here."""
-        rendered = self._by_number.pop(number, None)
-        self.chars -= _chars(rendered)
-        return rendered
-
-    def pop_some(self, first: int, room: int) -> list[tuple[int, Rendered | None]]:
+    def pop_some(self, first: int, room: int) -> list[tuple[int, Chunk]]:
         """Let go of `first`, if it is here, and of the oldest others, as long as there is room."""
-        numbers = [first] if first in self else []
-        for number, rendered in self._by_number.items():
-            room -= _chars(rendered)
-            if room < 0:
-                break
+        numbers = [first] if first in self._chunks else []
+        for number, chunk in self._chunks.items():
             if number != first:
+                room -= chars_of(chunk)
+                if room < 0:
+                    break
                 numbers.append(number)
-        return [(number, self.pop(number)) for number in numbers]
+        some = [(number, self._chunks.pop(number)) for number in numbers]
+        self.chars -= sum(chars_of(chunk) for _, chunk in some)
+        return some
 
 
-def _chars(rendered: Rendered | None) -> int:
-    return len(rendered.text) if rendered is not None else 0
+def chars_of(chunk: Chunk) -> int:
+    """Characters that a chunk holds."""
+    return sum(len(chat.rest) for chat in chunk if chat.rest is not None)
 
 
-def _packed(chats: list[tuple[int, Rendered | None]]) -> list[Packed]:
-    """Each text as what it has more than the one before: a turn repeats the turns before it."""
-    packed: list[Packed] = []
+def packed(chats: Iterable[Rendered | None]) -> Chunk:
+    """The chats of a chunk: a turn repeats the turns before it, which are held, and sent, once."""
+    chunk: Chunk = []
     before = ""
-    for number, rendered in chats:
-        if rendered is None:
-            packed.append((number, 0, None, []))
+    for chat in chats:
+        if chat is None:
+            chunk.append(Packed(0, None, []))
             continue
-        shared = _common_start(before, rendered.text)
-        packed.append((number, shared, rendered.text[shared:], rendered.tool_texts))
-        before = rendered.text
-    return packed
+        shared = _common_start(before, chat.text)
+        chunk.append(Packed(shared, chat.text[shared:], chat.tool_texts))
+        before = chat.text
+    return chunk
 
 
-def unpacked(packed: list[Packed]) -> Iterator[tuple[int, Rendered | None]]:
-    """An answer's chats."""
+def unpacked(chunk: Chunk) -> Iterator[Rendered | None]:
+    """The chats again."""
     before = ""
-    for number, shared, rest, tool_texts in packed:
+    for shared, rest, tool_texts in chunk:
         if rest is None:
-            yield number, None
+            yield None
         else:
             before = before[:shared] + rest
-            yield number, Rendered(before, tool_texts)
+            yield Rendered(before, tool_texts)
 
 
 def _common_start(one: str, other: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from multiprocessing import Pipe
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from kvtune.tokenization.encoding import render_task
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.encoding.prompt_encoder import Rendered
-from kvtune.tokenization.encoding.render_task import Held, RenderTask, unpacked
+from kvtune.tokenization.encoding.render_task import Answer, Ask, RenderTask, packed, unpacked
 from tests.tokenization.encoding.models import chat, encoder_of, write_model
 
 ROOM = 1 << 20
@@ -38,27 +39,26 @@ def pipe(tmp_path: Path) -> Iterator[Connection]:
     assert not worker.is_alive()
 
 
-def ask(pipe: Connection, number: int, room: int = ROOM) -> dict[int, Rendered | None]:
-    pipe.send((number, room))
-    return dict(unpacked(pipe.recv()))
+def ask(pipe: Connection, number: int, *following: int, room: int = ROOM) -> Answer:
+    pipe.send(Ask(number, following, room))
+    answer: Answer = pipe.recv()
+    return answer
 
 
-def settled(pipe: Connection, count: int) -> dict[int, Rendered | None]:
-    """Everything, once `count` chats are done: number -1 is no chat."""
-    found: dict[int, Rendered | None] = {}
+def settled(pipe: Connection, count: int) -> dict[int, list[Rendered | None]]:
+    """All chunks, once `count` are done: there is no chunk -1."""
+    found: dict[int, list[Rendered | None]] = {}
     while len(found) < count:
-        found |= ask(pipe, -1)
+        found |= {number: list(unpacked(chunk)) for number, chunk in ask(pipe, -1).chunks}
     return found
 
 
 def test_texts_are_those_that_an_encoder_renders(pipe: Connection, tmp_path: Path) -> None:
     chats = [chat("hi", "ho", "he", tools=[TOOL]), chat("hi", "ho", "héé\ud800"), chat("")]
-    pipe.send(list(enumerate(chats)))
+    pipe.send((7, chats))
     encoder = encoder_of(tmp_path / "here")
     wanted = [encoder.render(one) for one in chats]
-    assert settled(pipe, 3) == {
-        number: Rendered(prompt.text, prompt.tool_texts) for number, prompt in enumerate(wanted)
-    }
+    assert settled(pipe, 1) == {7: [Rendered(prompt.text, prompt.tool_texts) for prompt in wanted]}
     assert len(wanted[0].tool_texts) == 1
 
 
@@ -74,20 +74,39 @@ def test_texts_are_those_that_an_encoder_renders(pipe: Connection, tmp_path: Pat
     ids=["a date", "refused", "no template", "no chat", "media"],
 )
 def test_what_more_than_the_chat_decides_is_left_alone(pipe: Connection, request_: Any) -> None:
-    pipe.send([(0, request_), (1, chat("hi"))])
-    found = settled(pipe, 2)
-    assert found[0] is None
-    assert found[1] is not None
+    pipe.send((0, [request_, chat("hi")]))
+    left_alone, rendered = settled(pipe, 1)[0]
+    assert left_alone is None
+    assert rendered is not None
 
 
-def test_what_is_asked_for_too_early_is_not_done(pipe: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render_task, "MOST_HELD", 1)  # so it stops after the first
-    pipe.send([(number, chat("hi")) for number in range(4)])
-    first: dict[int, Rendered | None] = {}
-    while not first:
-        first = ask(pipe, 2, room=ROOM)
-    assert list(first) == [0]
-    assert sorted(settled(pipe, 2)) == [1, 3]
+def test_what_is_asked_for_too_early_is_left_to_who_asks(
+    pipe: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render_task, "MOST_HELD", 1)  # so it stops after the first chunk
+    for number in range(5):
+        pipe.send((number, [chat("hi")]))
+    answer = ask(pipe, -1)
+    while not answer.chunks:
+        answer = ask(pipe, -1)
+    assert ([number for number, _ in answer.chunks], answer.left) == ([0], [])
+    assert ask(pipe, 3, 4, 5, room=0) == Answer([], [3, 4])
+    assert sorted(settled(pipe, 2)) == [1, 2]
+
+
+def test_the_chunk_in_hand_is_finished_for_who_asks_and_the_next_is_left(pipe: Connection) -> None:
+    slow = "{% for i in range(300) %}{% for j in range(20) %}{{ i }}{% endfor %}{% endfor %}"
+    for number in range(4):
+        pipe.send((number, [chat("hi", chat_template=slow) for _ in range(20)]))
+    time.sleep(0.02)
+    while (answer := ask(pipe, 0, 1, room=0)).left == [0, 1]:  # not begun yet: once more
+        pipe.send((0, [chat("hi", chat_template=slow) for _ in range(20)]))
+        pipe.send((1, [chat("hi")]))
+        time.sleep(0.02)
+    assert [number for number, _ in answer.chunks] == [0]
+    assert answer.left == [1]
+    assert None not in list(unpacked(answer.chunks[0][1]))
+    assert sorted(settled(pipe, 2)) == [2, 3]
 
 
 def test_a_worker_that_cannot_open_the_model_leaves_everything(tmp_path: Path) -> None:
@@ -95,23 +114,25 @@ def test_a_worker_that_cannot_open_the_model_leaves_everything(tmp_path: Path) -
     task = RenderTask(partial(open_prompt_encoder, model=tmp_path / "missing"))
     worker = Thread(target=task.serve, args=(theirs,))
     worker.start()
-    ours.send([(0, chat("hi"))])
-    assert settled(ours, 1) == {0: None}
+    ours.send((0, [chat("hi")]))
+    assert settled(ours, 1) == {0: [None]}
     ours.send(None)
     worker.join(timeout=60)
     assert not worker.is_alive()
 
 
-def test_the_one_that_is_asked_for_comes_first_and_whatever_the_room() -> None:
-    held = Held()
-    for number, text in enumerate(["aaaa", "bb", "cc", "d"]):
-        held.put(number, Rendered(text, []))
-    assert [number for number, _ in held.pop_some(2, 5)] == [2, 0]
-    assert held.chars == 3
-    assert held.pop_some(9, 0) == []
-    assert [number for number, _ in held.pop_some(9, 3)] == [1, 3]
-    assert held.chars == 0
-    assert held.pop(1) is None
+def test_the_chunk_that_is_asked_for_comes_whatever_the_room(pipe: Connection) -> None:
+    text = "<s><|turn|>user\n<|end|>\n<|turn|>assistant\n"
+    for number in range(4):
+        pipe.send((number, [chat("")]))
+    first: Answer | None = None
+    while first is None or not first.chunks:
+        first = ask(pipe, 3, room=0)
+        if first.left:
+            pipe.send((3, [chat("")]))  # asked too early: once more
+    assert [number for number, _ in first.chunks] == [3]
+    assert [number for number, _ in ask(pipe, -1, room=2 * len(text) + 1).chunks] == [0, 1]
+    assert [number for number, _ in ask(pipe, -1).chunks] == [2]
 
 
 @given(
@@ -122,5 +143,5 @@ def test_the_one_that_is_asked_for_comes_first_and_whatever_the_room() -> None:
     )
 )
 def test_an_answer_is_what_was_held(texts: list[tuple[str, list[str]] | None]) -> None:
-    chats = [(number, Rendered(*one) if one is not None else None) for number, one in enumerate(texts)]
-    assert list(unpacked(render_task._packed(chats))) == chats
+    chats = [Rendered(*one) if one is not None else None for one in texts]
+    assert list(unpacked(packed(chats))) == chats
