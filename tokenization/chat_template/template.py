@@ -59,7 +59,7 @@ class ChatTemplate:
         self.source = source
         self.name = name
         self.sha256 = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-        self._environment = ChatEnvironment(JsonMemo() if memo is None else memo)
+        self._environment = ChatEnvironment(memo or JsonMemo())
         if len(source) > MAX_SOURCE_CHARS:
             raise UnusableInputError(
                 "a chat template that is too long",

@@ -96,13 +96,13 @@ def test_what_is_asked_for_too_early_is_left_to_who_asks(
 
 def test_the_chunk_in_hand_is_finished_for_who_asks_and_the_next_is_left(pipe: Connection) -> None:
     slow = "{% for i in range(300) %}{% for j in range(20) %}{{ i }}{% endfor %}{% endfor %}"
-    for number in range(4):
-        pipe.send((number, [chat("hi", chat_template=slow) for _ in range(20)]))
-    time.sleep(0.02)
-    while (answer := ask(pipe, 0, 1, room=0)).left == [0, 1]:  # not begun yet: once more
-        pipe.send((0, [chat("hi", chat_template=slow) for _ in range(20)]))
-        pipe.send((1, [chat("hi")]))
+    answer = Answer([], [0, 1])
+    while answer.left == [0, 1]:  # it had not begun
+        pipe.send((0, [chat("hi", chat_template=slow) for _ in range(40)]))
+        for number in (1, 2, 3):
+            pipe.send((number, [chat("hi")]))
         time.sleep(0.02)
+        answer = ask(pipe, 0, 1, room=0)
     assert [number for number, _ in answer.chunks] == [0]
     assert answer.left == [1]
     assert None not in list(unpacked(answer.chunks[0][1]))
