@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from kvtune.tokenization.chat_template.template import TemplateRefusedError
 from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder, Rendered
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.request import Request
@@ -82,7 +83,7 @@ class _Renderer:
             self._current = number
             rendered = []
             for chat in chats:
-                rendered.append(_rendered(self._encoder, chat))
+                rendered.append(self._rendered(chat))
                 if not self._hear(wait=False):
                     return
             self._held.put(number, packed(rendered))
@@ -92,6 +93,22 @@ class _Renderer:
             if self._deferred is not None:
                 self._answer(self._deferred)
                 self._deferred = None
+
+    def _rendered(self, chat: Request) -> Rendered | None:
+        """What the template writes, if nothing but this chat decides it."""
+        encoder = self._encoder
+        if encoder is None:
+            return None
+        dates = encoder.untimed_dates
+        try:
+            prompt = encoder.render(chat)
+        except UnusableInputError as error:
+            if isinstance(error, TemplateRefusedError) and error.is_limit:
+                self._encoder = None  # each costs seconds, and only the other end counts them: not twice
+            return None
+        if prompt.conversation.media or encoder.untimed_dates != dates:
+            return None
+        return Rendered(prompt.text, prompt.tool_texts)
 
     @property
     def _is_idle(self) -> bool:
@@ -120,20 +137,6 @@ class _Renderer:
         wanted = (ask.number, *(ask.following if is_caught_up else ()))
         left = [number for number in wanted if self._to_do.pop(number, None) is not None]
         self._pipe.send(Answer(chunks, left))
-
-
-def _rendered(encoder: PromptEncoder | None, chat: Request) -> Rendered | None:
-    """What the template writes, if nothing but this chat decides it."""
-    if encoder is None:
-        return None
-    dates = encoder.untimed_dates
-    try:
-        prompt = encoder.render(chat)
-    except UnusableInputError:
-        return None
-    if prompt.conversation.media or encoder.untimed_dates != dates:
-        return None
-    return Rendered(prompt.text, prompt.tool_texts)
 
 
 class _Held:

@@ -94,6 +94,15 @@ def test_what_is_asked_for_too_early_is_left_to_who_asks(
     assert sorted(settled(pipe, 2)) == [1, 2]
 
 
+def test_after_a_template_that_does_too_much_nothing_more_is_rendered(pipe: Connection) -> None:
+    too_much = chat("hi", chat_template="{{ 'x' * 999999999 }}")
+    pipe.send((0, [chat("hi"), too_much, chat("hi")]))
+    pipe.send((1, [chat("hi")]))
+    found = settled(pipe, 2)
+    assert found[0][0] is not None
+    assert [*found[0][1:], *found[1]] == [None, None, None]
+
+
 def test_the_chunk_in_hand_is_finished_for_who_asks_and_the_next_is_left(pipe: Connection) -> None:
     slow = "{% for i in range(300) %}{% for j in range(20) %}{{ i }}{% endfor %}{% endfor %}"
     answer = Answer([], [0, 1])
