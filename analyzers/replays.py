@@ -26,7 +26,7 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, ReplayInput, ReplayResult, replay
 from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
 from kvtune.tokenization.trace import Int32, Int64
-from kvtune.tokenization.workers import Worker, take_workers
+from kvtune.tokenization.workers import Worker, start_workers, take_workers
 
 Job = tuple[int, EngineConfig]
 """A setting and its place."""
@@ -131,7 +131,7 @@ class Replays:
             self._first = task.run(settings[self._waiting.popleft()])
             ahead = (time.process_time() - start) * len(self._waiting)
             if ahead > _WORTH_A_WORKER_S:
-                self._workers = [Worker() for _ in range(min(workers - 1, len(self._waiting) - 1))]
+                self._workers = start_workers(min(workers - 1, len(self._waiting) - 1))
         for worker in self._workers:
             Thread(target=_feed, args=(worker, task, self._next, self._answers), daemon=True).start()
 

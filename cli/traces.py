@@ -6,7 +6,7 @@ Knows options and where messages go; formats, templates and tokenizers are for `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
+from kvtune.tokenization.encoding.model_folder import read_template
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.errors import UnusableInputError
@@ -83,7 +84,8 @@ def load_trace(
     with ExitStack() as stack:
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
-        ahead = stack.enter_context(_render_ahead(model, options, encoding))
+        how = _encoder_options(model, options, encoding)
+        ahead = stack.enter_context(_render_ahead(model, how))
         found = read_trace(
             files,
             format=options.format,
@@ -96,9 +98,7 @@ def load_trace(
         requests = found.requests
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
-        encoder = (
-            open_prompt_encoder(**_encoder_options(folder, model, options, encoding)) if has_text else None
-        )
+        encoder = open_prompt_encoder(model=folder, **how) if has_text else None
         trace, encoded = encode_trace(
             requests,
             encoder,
@@ -123,22 +123,23 @@ def load_trace(
     )
 
 
-def _render_ahead(model: ModelOptions, options: InputOptions, encoding: Encoding) -> RenderAhead:
+def _render_ahead(model: ModelOptions, how: Mapping[str, Any]) -> RenderAhead:
     """Lets the workers that stand by render what is read, where no request is needed to know the model."""
     workers = take_workers() if model.model is not None or model.tokenizer is not None else []
-    folder = find_model(model.model) if workers and model.model is not None else None
-    how = _encoder_options(folder, model, options, encoding)
-    return RenderAhead(workers, partial(open_prompt_encoder, **how, renders_only=True))
+    folder = None
+    if workers and model.model is not None:
+        try:
+            folder = find_model(model.model)
+        except UnusableInputError:  # said where the model turns out to be needed
+            folder = Path(model.model)
+    return RenderAhead(workers, partial(open_prompt_encoder, model=folder, **how, renders_only=True))
 
 
-def _encoder_options(
-    folder: Path | None, model: ModelOptions, options: InputOptions, encoding: Encoding
-) -> dict[str, Any]:
-    """What `open_prompt_encoder` takes."""
+def _encoder_options(model: ModelOptions, options: InputOptions, encoding: Encoding) -> dict[str, Any]:
+    """What `open_prompt_encoder` takes beside the folder. A template is read here, once: it may be a pipe."""
     return {
-        "model": folder,
         "tokenizer": model.tokenizer,
-        "chat_template": Path(model.chat_template) if model.chat_template else None,
+        "chat_template": read_template(Path(model.chat_template)) if model.chat_template else None,
         "content_format": model.chat_template_content_format,
         "version": encoding.version,
         "workers": options.workers,

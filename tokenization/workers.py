@@ -56,10 +56,21 @@ class Worker:
         self._process.join()
 
 
+def start_workers(count: int, imports: Sequence[str] = ()) -> list[Worker]:
+    """So many workers, or as many as the system allows."""
+    started: list[Worker] = []
+    for _ in range(count):
+        try:
+            started.append(Worker(imports))
+        except OSError:  # no more processes, or files
+            break
+    return started
+
+
 @contextmanager
 def standby(count: int, imports: Sequence[str]) -> Iterator[None]:
     """So many workers start now and wait for whoever takes them; left over ones end."""
-    _standing_by.extend(Worker(imports) for _ in range(count))
+    _standing_by.extend(start_workers(count, imports))
     try:
         yield
     finally:

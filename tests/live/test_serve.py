@@ -60,8 +60,10 @@ def test_another_template_is_named_by_its_first_token(model: Path, tmp_path: Pat
     assert other.read_text() != template
     first = traces.airline().requests[0]
     ours, theirs = (
-        encode_trace([first], open_prompt_encoder(model=traces.SAMPLE_MODEL, chat_template=file))[0].prompt(0)
-        for file in (None, other)
+        encode_trace([first], open_prompt_encoder(model=traces.SAMPLE_MODEL, chat_template=template))[
+            0
+        ].prompt(0)
+        for template in (None, other.read_text())
     )
     position = next(
         place for place, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvtune.tokenization.chat_rules import chat_rules
-from kvtune.tokenization.encoding.model_folder import ModelFolder, read_model_folder, read_template
+from kvtune.tokenization.encoding.model_folder import ModelFolder, read_model_folder
 from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.tokenizers.vocabulary import Vocabulary
@@ -17,7 +17,7 @@ def open_prompt_encoder(
     *,
     model: Path | None = None,
     tokenizer: str | None = None,
-    chat_template: Path | None = None,
+    chat_template: str | None = None,
     content_format: Literal["auto", "string", "openai"] = "auto",
     version: str | None = None,
     workers: int | None = None,
@@ -29,7 +29,7 @@ def open_prompt_encoder(
     Args:
         model: a model folder (`--model`). tokenizer: in place of its vocabulary: a `tokenizer.json`, a folder
             with one, a `.tiktoken` file or cache folder, or `tiktoken:NAME` (`--tokenizer`).
-        chat_template: a file in place of the model's template (`--chat-template`).
+        chat_template: the text that stands in place of the model's template (`--chat-template`).
         version: the engine's release, which decides the chat rules.
         renders_only: prompts without media will be rendered and nothing encoded.
 
@@ -50,7 +50,7 @@ def open_prompt_encoder(
         None if renders_only else load,
         source=source,
         templates=folder.templates if folder else None,
-        chat_template=read_template(chat_template) if chat_template else None,
+        chat_template=chat_template,
         content_format=content_format,
         special_tokens=folder.special_tokens if folder else None,
         media_token_ids=folder.media_token_ids if folder else None,

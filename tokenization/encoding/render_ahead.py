@@ -27,11 +27,14 @@ from kvtune.tokenization.encoding.render_task import (
     chars_of,
     unpacked,
 )
-from kvtune.tokenization.request import Request
+from kvtune.tokenization.request import Message, Request
 from kvtune.tokenization.workers import Worker, hand_back
 
 _CHUNK = 32
 """Chats that are sent at a time: turns of one conversation share their messages within it."""
+
+_CHUNK_CHARS = 1 << 22
+"""Characters after which a chunk is sent before it has so many."""
 
 _MOST_SENT = 1 << 25
 """Bytes of requests that a worker may have before it."""
@@ -49,9 +52,10 @@ class RenderAhead:
     def __init__(self, workers: Sequence[Worker], open_encoder: Callable[[], PromptEncoder]) -> None:
         """`open_encoder` is called in each worker; what it gives renders as the trace's own encoder does."""
         self._hands = [_Hand(worker, RenderTask(open_encoder)) for worker in workers]
-        self._offered: dict[int, tuple[Request, int]] = {}  # holds the request, and so its id
+        self._offered: dict[int, tuple[Request, int, int]] = {}  # holds the request, and so its id
+        self._number = 0
         self._open: list[Request] = []
-        self._count = 0
+        self._open_chars = 0
 
     def __enter__(self) -> Self:
         return self
@@ -69,27 +73,30 @@ class RenderAhead:
         """This request will be asked for. Its arrival and its id may still change."""
         if request.messages is None or not self._hands:
             return
-        self._offered[id(request)] = (request, self._count)
+        chars = _text_chars(request.messages)
+        if chars is None:
+            return
+        self._offered[id(request)] = (request, self._number, len(self._open))
         self._open.append(_what_a_template_sees(request))
-        self._count += 1
-        if len(self._open) == _CHUNK:
+        self._open_chars += chars
+        if len(self._open) == _CHUNK or self._open_chars > _CHUNK_CHARS:
             self._close_chunk()
 
     def take(self, request: Request) -> Rendered | None:
         """What the template writes for it, None where that is yet to be found out."""
-        _, place = self._offered.pop(id(request), (None, None))
-        if place is None:
+        offered = self._offered.pop(id(request), None)
+        if offered is None:
             return None
         if self._open:
             self._close_chunk()
-        number, nth = divmod(place, _CHUNK)
+        _, number, nth = offered
         return self._hand(number).take(number, nth, following=(number + len(self._hands),))
 
     def _close_chunk(self) -> None:
-        number = (self._count - 1) // _CHUNK
-        self._count = (number + 1) * _CHUNK
-        self._hand(number).offer(number, self._open)
+        self._hand(self._number).offer(self._number, self._open)
+        self._number += 1
         self._open = []
+        self._open_chars = 0
 
     def _hand(self, number: int) -> _Hand:
         return self._hands[number % len(self._hands)]
@@ -205,6 +212,22 @@ class _AnsweredChunk:
         self._place = nth + 1
         self.untaken -= 1
         return rendered
+
+
+def _text_chars(messages: Sequence[Message]) -> int | None:
+    """How long the messages are, about; None where one has other parts than text, which workers leave alone."""
+    chars = 0
+    for message in messages:
+        content = message.get("content") if type(message) is dict else None
+        if type(content) is str:
+            chars += len(content)
+        elif type(content) is list:
+            for part in content:
+                text = part.get("text") if type(part) is dict and part.get("type") == "text" else None
+                if type(text) is not str:
+                    return None
+                chars += len(text)
+    return chars
 
 
 def _what_a_template_sees(request: Request) -> Request:

@@ -10,6 +10,7 @@ and all that is refused.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,13 @@ class RenderTask:
             encoder = self.open_encoder()
         except UnusableInputError:
             encoder = None  # who asks opens one, too, and says why that fails
-        _Renderer(pipe, encoder).run()
+        limit = sys.getrecursionlimit()
+        # What recurses deeply is for the other end, whose stack is not as empty: both must refuse the same.
+        sys.setrecursionlimit(limit // 2)
+        try:
+            _Renderer(pipe, encoder).run()
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 class _Renderer:
@@ -81,12 +88,12 @@ class _Renderer:
                 continue
             number, chats = self._to_do.popitem(last=False)
             self._current = number
-            rendered = []
-            for chat in chats:
-                rendered.append(self._rendered(chat))
+            chunk: Chunk = []
+            for chat in packed(map(self._rendered, chats)):
+                chunk.append(chat)
                 if not self._hear(wait=False):
                     return
-            self._held.put(number, packed(rendered))
+            self._held.put(number, chunk)
             self._current = None
             if self._encoder is not None:
                 self._encoder.forget_messages()
@@ -105,6 +112,8 @@ class _Renderer:
         except UnusableInputError as error:
             if isinstance(error, TemplateRefusedError) and error.is_limit:
                 self._encoder = None  # each costs seconds, and only the other end counts them: not twice
+            return None
+        except RecursionError:
             return None
         if prompt.conversation.media or encoder.untimed_dates != dates:
             return None
@@ -170,18 +179,16 @@ def chars_of(chunk: Chunk) -> int:
     return sum(len(chat.rest) for chat in chunk if chat.rest is not None)
 
 
-def packed(chats: Iterable[Rendered | None]) -> Chunk:
+def packed(chats: Iterable[Rendered | None]) -> Iterator[Packed]:
     """The chats of a chunk: a turn repeats the turns before it, which are held, and sent, once."""
-    chunk: Chunk = []
     before = ""
     for chat in chats:
         if chat is None:
-            chunk.append(Packed(0, None, []))
-            continue
-        shared = _common_start(before, chat.text)
-        chunk.append(Packed(shared, chat.text[shared:], chat.tool_texts))
-        before = chat.text
-    return chunk
+            yield Packed(0, None, [])
+        else:
+            shared = _common_start(before, chat.text)
+            yield Packed(shared, chat.text[shared:], chat.tool_texts)
+            before = chat.text
 
 
 def unpacked(chunk: Chunk) -> Iterator[Rendered | None]:

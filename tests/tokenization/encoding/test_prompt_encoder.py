@@ -114,7 +114,7 @@ class TestNothingToEncodeWith:
     def test_a_template_of_one_s_own_instead(self, tmp_path: Path) -> None:
         (tmp_path / "mine.jinja").write_text("{{ messages[0].content }}?")
         folder = write_model(tmp_path / "model", None)
-        encoder = open_prompt_encoder(model=folder, chat_template=tmp_path / "mine.jinja")
+        encoder = open_prompt_encoder(model=folder, chat_template=(tmp_path / "mine.jinja").read_text())
         assert encoder.render(chat("hi")).text == "hi?"
 
     def test_the_model_s_template_is_broken(self, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from kvtune.tokenization.encoding.render_task import Answer, Ask, RenderTask, pa
 from tests.tokenization.encoding.models import chat, encoder_of, write_model
 
 ROOM = 1 << 20
+DEEP = "{% macro r(n) %}{% if n %}x{{ r(n - 1) }}{% endif %}{% endmacro %}{{ r(300) }}"
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
 
 
@@ -68,10 +69,11 @@ def test_texts_are_those_that_an_encoder_renders(pipe: Connection, tmp_path: Pat
         chat("hi", chat_template="{{ strftime_now('%Y') }}"),
         chat("hi", chat_template="{{ raise_exception('no') }}"),
         chat("hi", chat_template="{% if %}"),
+        chat("hi", chat_template=DEEP),
         chat(messages=[{"content": "no role"}]),
         chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
     ],
-    ids=["a date", "refused", "no template", "no chat", "media"],
+    ids=["a date", "refused", "no template", "deep recursion", "no chat", "media"],
 )
 def test_what_more_than_the_chat_decides_is_left_alone(pipe: Connection, request_: Any) -> None:
     pipe.send((0, [request_, chat("hi")]))
@@ -153,4 +155,4 @@ def test_the_chunk_that_is_asked_for_comes_whatever_the_room(pipe: Connection) -
 )
 def test_an_answer_is_what_was_held(texts: list[tuple[str, list[str]] | None]) -> None:
     chats = [Rendered(*one) if one is not None else None for one in texts]
-    assert list(unpacked(packed(chats))) == chats
+    assert list(unpacked(list(packed(chats)))) == chats
