@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,31 +135,20 @@ def analyze_traces(
     complete."""
     from kvtune.cli.spare_workers import spare_workers
 
-    with spare_workers(traces, asked):
-        return _analyze(traces, asked, detail, command=command, general=general, force=force)
+    with ExitStack() as stack:
+        stack.enter_context(spare_workers(traces, asked))  # they start while this process imports the rest
+        from kvtune.analyzers.levers import LeverInputs, Wording
+        from kvtune.analyzers.levers.other_dtypes import other_dtypes
+        from kvtune.analyzers.options import Provenance
+        from kvtune.analyzers.pipeline import analyze as find_unit
+        from kvtune.analyzers.sweep import no_progress
+        from kvtune.cli.measuring import created_now
+        from kvtune.cli.prepare import prepare
+        from kvtune.cli.progress import StageProgress
 
-
-def _analyze(
-    traces: list[str],
-    asked: AnalysisOptions,
-    detail: DetailOptions,
-    *,
-    command: Callable[[Prepared], str],
-    general: GeneralOptions,
-    force: bool,
-) -> Analyzed:
-    from kvtune.analyzers.levers import LeverInputs, Wording
-    from kvtune.analyzers.levers.other_dtypes import other_dtypes
-    from kvtune.analyzers.options import Provenance
-    from kvtune.analyzers.pipeline import analyze as find_unit
-    from kvtune.analyzers.sweep import no_progress
-    from kvtune.cli.measuring import created_now
-    from kvtune.cli.prepare import prepare
-    from kvtune.cli.progress import StageProgress
-
-    created = created_now()
-    primes: list[tuple[int, UInt32]] = []
-    with StageProgress(quiet=general.quiet) as progress:
+        created = created_now()
+        primes: list[tuple[int, UInt32]] = []
+        progress = stack.enter_context(StageProgress(quiet=general.quiet))
         ready = prepare(traces, asked, detail, progress, general=general, force=force)
         line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))

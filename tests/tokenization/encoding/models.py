@@ -26,6 +26,8 @@ SPECIALS = (
     "<x>",
     "<y>",
 )
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+
 ID = {token: 256 + number for number, token in enumerate(SPECIALS)}
 
 TEMPLATE = (

@@ -15,9 +15,7 @@ from kvtune.tokenization.encode import encode_trace
 from kvtune.tokenization.encoding.parts import TEMPLATE, Span, cut_spans, runs_of, spans_from
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.trace import PARTS
-from tests.tokenization.encoding.models import chat, encoder_of
-
-TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+from tests.tokenization.encoding.models import TOOL, chat, encoder_of
 
 
 def parts_by_character(request: Request, folder: Path) -> list[tuple[str, str]]:

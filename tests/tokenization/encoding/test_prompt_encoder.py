@@ -10,9 +10,8 @@ import pytest
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError
 from kvtune.tokenization.errors import UnusableInputError
-from tests.tokenization.encoding.models import STRINGS, chat, encoder_of, write_model
+from tests.tokenization.encoding.models import STRINGS, TOOL, chat, encoder_of, write_model
 
-TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 

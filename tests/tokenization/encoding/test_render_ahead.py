@@ -22,10 +22,9 @@ from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.trace import TokenTrace
 from kvtune.tokenization.workers import Worker, standby, take_workers
-from tests.tokenization.encoding.models import chat, rejected_of, write_model
+from tests.tokenization.encoding.models import TOOL, chat, rejected_of, write_model
 
 IMPORTS = ("kvtune.tokenization.encoding.open_encoder", "kvtune.tokenization.encoding.render_ahead")
-TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
 TOO_MUCH = "{{ 'x' * 999999999 }}"
 OPTIONS = {"trusts_requests": True}
 

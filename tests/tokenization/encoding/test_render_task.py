@@ -19,11 +19,10 @@ from kvtune.tokenization.encoding import render_task
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
 from kvtune.tokenization.encoding.prompt_encoder import Rendered
 from kvtune.tokenization.encoding.render_task import Answer, Ask, RenderTask, packed, unpacked
-from tests.tokenization.encoding.models import chat, encoder_of, write_model
+from tests.tokenization.encoding.models import TOOL, chat, encoder_of, write_model
 
 ROOM = 1 << 20
 DEEP = "{% macro r(n) %}{% if n %}x{{ r(n - 1) }}{% endif %}{% endmacro %}{{ r(300) }}"
-TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
 
 
 @pytest.fixture
