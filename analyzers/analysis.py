@@ -122,7 +122,7 @@ def find(
         shared = find_shared_prefixes(trace, options.outputs)
     progress("shared prefixes", 1, 1)
     task = ReplayTask(
-        replay_input(trace, shared), replica, options.arrivals, options.cost, options.check_integrity
+        replay_input(trace, shared), replica, options.arrivals, options.step_times, options.check_integrity
     )
     sweep = sweep_units(
         config,

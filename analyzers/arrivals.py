@@ -1,4 +1,4 @@
-"""Requests by their timestamps: the engine's steps take the time that a step-cost model says, and overlap.
+"""Requests by their timestamps: the engine's steps take the time that step times say, and overlap.
 
 With async scheduling a step is planned while the one before it runs, so it sees the requests that had arrived when
 that one began, and outputs one step late:
@@ -21,7 +21,7 @@ from kvtune.analyzers.bookkeeping.integrity import check_integrity
 from kvtune.analyzers.bookkeeping.scheduler import AsyncScheduler, Scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.step_plan import StepPlan
-from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.analyzers.step_times import StepShape, StepTimes
 from kvtune.tokenization.trace import Float64
 
 
@@ -34,14 +34,14 @@ class TimedRun:
     """
 
     def __init__(
-        self, scheduler: Scheduler, cost: StepCostModel, arrival: Float64, *, check: bool = False
+        self, scheduler: Scheduler, step_times: StepTimes, arrival: Float64, *, check: bool = False
     ) -> None:
         self.scheduler = scheduler
         self.refused: list[int] = []
         self.num_steps = 0
         self.first_token_s = np.full(len(arrival), np.nan)
         self.finished_s = np.full(len(arrival), np.nan)
-        self._cost = cost
+        self._step_times = step_times
         self._arrival = arrival.tolist()
         self._check = check
         self._depth = 2 if isinstance(scheduler, AsyncScheduler) else 1
@@ -73,7 +73,9 @@ class TimedRun:
             plan = scheduler.schedule()
             if plan.chunks:
                 self.num_steps += 1
-                self._busy_until = max(self._busy_until, self._now) + self._cost.seconds(plan)
+                self._busy_until = max(self._busy_until, self._now) + self._step_times.step_s(
+                    StepShape.of(plan.chunks)
+                )
                 self._queue.append((plan, self._busy_until))
                 if len(self._queue) < self._depth:
                     return
@@ -103,12 +105,12 @@ class TimedRun:
             steps = min(steps, self._steps_before(next_arrival, steps, len(running), context))
             if steps < 1:
                 return
-        seconds = self._cost.decode_seconds(steps, len(running), context)
+        seconds = self._step_times.decode_s(steps, len(running), context)
         self.num_steps += steps
         if self._queue:
             # The step under way is the same, `steps` later; the clock stands where it began.
             plan, end = self._queue.popleft()
-            last = self._cost.decode_seconds(1, len(running), context + len(running) * (steps - 1))
+            last = self._step_times.decode_s(1, len(running), context + len(running) * (steps - 1))
             self._now = end + seconds - last
             self._busy_until = end + seconds
             for chunk in plan.chunks:
@@ -126,7 +128,7 @@ class TimedRun:
         while low < high:
             middle = (low + high + 1) // 2
             # With a step under way the clock lags one step behind what runs.
-            passed = self._cost.decode_seconds(middle - len(self._queue), sequences, context)
+            passed = self._step_times.decode_s(middle - len(self._queue), sequences, context)
             if base + passed < time_s:
                 low = middle
             else:

@@ -74,7 +74,7 @@ def explain_request(
     members = np.arange(len(trace)) if replica is None else np.flatnonzero(replica == replica[request])
     inputs = replay_input(trace, shared).subset(members)
     number = int(np.searchsorted(members, request))
-    result = replay(config, inputs, arrivals=options.arrivals, cost=options.cost, record=True)
+    result = replay(config, inputs, arrivals=options.arrivals, step_times=options.step_times, record=True)
     assert result.log is not None
     assert result.limits is not None
     losses = split_losses(config, inputs, shared.shared[members], result, result.limits)

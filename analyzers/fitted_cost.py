@@ -13,12 +13,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from kvtune.analyzers.layout import KVCacheGroup
-from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.analyzers.step_times import LinearStepTimes, StepTimesError, StepTimesInfo
+from kvtune.analyzers.step_times.linear import (
+    LARGEST_MEAN_ERROR,
+    LARGEST_P90_ERROR,
+    beyond_limits,
+    held_out_error,
+)
 from kvtune.tokenization.errors import UnusableInputError
-
-LARGEST_MEAN_ERROR = 0.10
-LARGEST_P90_ERROR = 0.20
-"""Held-out relative errors up to which a fit may be used outside what it was fitted on."""
 
 _LARGEST_COST = 1_000_000_000
 """Of a step, in tokens."""
@@ -36,7 +38,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
     """A step's cost on a device; the report's `validation.step_cost`.
 
     Attributes:
-        step_s to prefill_sequence_s: seconds, as in `StepCostModel`.
+        step_s to prefill_sequence_s: seconds, as in `LinearStepTimes.coefficients`.
         step_cost_tokens: what one more prefill step costs, in prefilled tokens; None where tokens cost nothing.
         mean_error, p90_error: relative, on `held_out` batches that took no part in the fit; with `composed`, batches
             of a model twice as deep as those that were fitted.
@@ -67,15 +69,26 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
     extrapolates: bool
     reason: str | None = None
 
-    def model(self) -> StepCostModel:
-        """The same as the clock of a replay."""
-        return StepCostModel(
-            step_s=self.step_s,
-            prefill_token_s=self.prefill_token_s,
-            attended_pair_s=self.attended_pair_s,
-            decode_sequence_s=self.decode_sequence_s,
-            context_token_s=self.context_token_s,
-            prefill_sequence_s=self.prefill_sequence_s,
+    def step_times(self) -> LinearStepTimes:
+        """The same as a model of step times."""
+        error = StepTimesError(mean=self.mean_error, p90=self.p90_error)
+        return LinearStepTimes(
+            (
+                self.step_s,
+                self.prefill_token_s,
+                self.attended_pair_s,
+                self.decode_sequence_s,
+                self.context_token_s,
+                self.prefill_sequence_s,
+            ),
+            StepTimesInfo(
+                source="engine",
+                hardware=self.device,
+                provenance=f"measured by the bundled engine: {self.device}, {self.rung}",
+                error=error,
+                range=(1 / (1 + error.p90), 1 + error.p90),
+            ),
+            self.held_out,
         )
 
     def errors(self) -> str:
@@ -94,21 +107,6 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
         if longest_tokens > self.longest_context_tokens:
             text += f"; contexts beyond {self.longest_context_tokens:,} tokens were not timed"
         return text
-
-
-def held_out_error(mean_error: float, p90_error: float) -> str:
-    """Relative errors on batches that took no part in a fit, in words."""
-    return f"held-out error {mean_error:.1%} in the mean, {p90_error:.1%} at the 90th percentile"
-
-
-def beyond_limits(mean_error: float, p90_error: float, held_out: int) -> str | None:
-    """Why a fit with these held-out errors says nothing beyond its batches; None where it may be used."""
-    if held_out and mean_error <= LARGEST_MEAN_ERROR and p90_error <= LARGEST_P90_ERROR:
-        return None
-    return (
-        f"held-out error {mean_error:.1%} in the mean and {p90_error:.1%} at the 90th percentile, above "
-        f"{LARGEST_MEAN_ERROR:.0%} or {LARGEST_P90_ERROR:.0%}"
-    )
 
 
 def check_usable(fitted: FittedStepCost | None, source: str) -> FittedStepCost:

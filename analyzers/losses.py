@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, Limits, ReplayInput, ReplayResult, replay
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.tokenization.trace import Int32, Int64
 
 LOSSES = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
@@ -45,12 +45,12 @@ def losses_by_request(
     shared: Int64,
     arrivals: Arrivals = "sequential",
     result: ReplayResult | None = None,
-    cost: StepCostModel = ASSUMED,
+    step_times: StepTimes = ASSUMED,
 ) -> dict[str, Int64]:
     """Losses under `config`, int64[R] tokens each, by the report's names; with the hits they sum to `shared`.
 
     Args:
-        cost: what steps take, with `arrivals="trace"`.
+        step_times: what steps take, with `arrivals="trace"`.
         result: the same replay without a record, where it is known: it may say all that there is to say.
         replica: int32[R], the cache that each request meets; None: one for all.
         shared: int64[R], from `find_shared_prefixes`, under the outputs that `inputs` holds.
@@ -58,11 +58,11 @@ def losses_by_request(
     if result is not None and _only_states_were_missing(config, result, arrivals):
         return _missing_states(shared, result)
     if replica is None:
-        return _losses(config, inputs, shared, arrivals, cost)
+        return _losses(config, inputs, shared, arrivals, step_times)
     losses = {name: np.zeros(len(shared), dtype=np.int64) for name in LOSSES}
     for number in np.unique(replica):
         indices = np.flatnonzero(replica == number)
-        part = _losses(config, inputs.subset(indices), shared[indices], arrivals, cost)
+        part = _losses(config, inputs.subset(indices), shared[indices], arrivals, step_times)
         for name, values in part.items():
             losses[name][indices] = values
     return losses
@@ -89,9 +89,9 @@ def _missing_states(shared: Int64, result: ReplayResult) -> dict[str, Int64]:
 
 
 def _losses(
-    config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals, cost: StepCostModel
+    config: EngineConfig, inputs: ReplayInput, shared: Int64, arrivals: Arrivals, step_times: StepTimes
 ) -> dict[str, Int64]:
-    result = replay(config, inputs, arrivals=arrivals, cost=cost, record=True)
+    result = replay(config, inputs, arrivals=arrivals, step_times=step_times, record=True)
     assert result.limits is not None
     return split_losses(config, inputs, shared, result, result.limits)
 

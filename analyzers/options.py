@@ -9,7 +9,7 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 
 Arrivals = Literal["sequential", "trace"]
 
@@ -21,7 +21,7 @@ class AnalyzeOptions:
     Attributes:
         units: units to list and replay besides the current and the default one; None is `auto`.
         step_cost_tokens: what one more prefill step costs, in prefilled tokens.
-        cost: what steps take, with `arrivals="trace"`.
+        step_times: what steps take, with `arrivals="trace"`.
         bin_width: of the histogram, tokens; None picks one.
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
@@ -36,7 +36,7 @@ class AnalyzeOptions:
     arrivals: Arrivals = "sequential"
     outputs: Outputs = "none"
     step_cost_tokens: int = 128
-    cost: StepCostModel = ASSUMED
+    step_times: StepTimes = ASSUMED
     bin_width: int | None = None
     window_s: float | None = None
     capacity_curve: bool = False

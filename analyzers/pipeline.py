@@ -66,7 +66,7 @@ def analyze(
             shared,
             options.arrivals,
             result,
-            options.cost,
+            options.step_times,
         )
         for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
     )

@@ -1,7 +1,8 @@
 """Replay: requests through the engine's bookkeeping, and what the engine would have done with each.
 
 No model runs and no token is looked at: prompts are lengths and prefix names. `arrivals="sequential"` lets each
-request finish before the next is added; `arrivals="trace"` adds requests by their timestamps, under a step-cost model.
+request finish before the next is added; `arrivals="trace"` adds requests by their timestamps, by a model of step
+times.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kvtune.analyzers.layout import EngineConfig, Kind
 from kvtune.analyzers.prefix_tree import PrefixPath
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import Float64, Int64
 
@@ -98,7 +99,8 @@ class ReplayResult:
         refused: requests that can never fit the pool.
         num_steps: scheduler steps that ran something. num_keys: prefix keys in the pool at the end. used_blocks:
             different blocks that were ever handed out; a pool of as many and the null block would have done.
-        sizes: what the engine resolved.
+        sizes: what the engine resolved. prefill_chunks: int64[C, 3], every prefill step: request,
+            tokens computed before it, and tokens that it computes.
         first_token_s, finished_s: float64[R], seconds on the trace's clock, NaN where it did not happen; only with
             `arrivals="trace"`. limits, log: only with `record`.
         most_pinned, pinned_at_end: blocks that nobody else could have had because the request ran: the most at any
@@ -119,6 +121,7 @@ class ReplayResult:
     num_keys: int
     used_blocks: int
     sizes: ResolvedSizes
+    prefill_chunks: Int64
     first_token_s: Float64 | None = None
     finished_s: Float64 | None = None
     limits: Limits | None = None
@@ -132,7 +135,7 @@ def replay(
     inputs: ReplayInput,
     *,
     arrivals: Arrivals = "sequential",
-    cost: StepCostModel = ASSUMED,
+    step_times: StepTimes = ASSUMED,
     record: bool = False,
     check: bool = False,
     may_suffice: bool = True,
@@ -140,7 +143,7 @@ def replay(
     """Run all requests through one engine, with its `scheduling` (real servers: `async`).
 
     Args:
-        cost: what steps take, with `arrivals="trace"`.
+        step_times: what steps take, with `arrivals="trace"`.
         record: keep `limits` and `log`, for losses and explanations.
         check: verify the conservation laws after every request; slow.
         may_suffice: False where the pool is known to run out: saves finding that out.
@@ -162,17 +165,17 @@ def replay(
     if may_suffice and not (check or record):
         # A pool that never runs out needs no block identities; one that does shows it early.
         try:
-            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, arrivals, cost)
+            return _replay(make_scheduler(config, profile, sizes, roomy=True), inputs, arrivals, step_times)
         except PoolTooSmallError:
             pass
     scheduler = make_scheduler(config, profile, sizes)
     if record:
         scheduler.recorder = Recorder(scheduler.coordinator, profile)
-    return _replay(scheduler, inputs, arrivals, cost, check)
+    return _replay(scheduler, inputs, arrivals, step_times, check)
 
 
 def _replay(
-    scheduler: Scheduler, inputs: ReplayInput, arrivals: Arrivals, cost: StepCostModel, check: bool = False
+    scheduler: Scheduler, inputs: ReplayInput, arrivals: Arrivals, step_times: StepTimes, check: bool = False
 ) -> ReplayResult:
     lookahead = scheduler.sizes.hash_lookahead_tokens
     known = inputs.block_keys.setdefault(lookahead, [{} for _ in inputs.paths])
@@ -187,7 +190,7 @@ def _replay(
     run: _SequentialRun | TimedRun = _SequentialRun(scheduler, check)
     if arrivals == "trace":
         assert inputs.arrival is not None
-        run = TimedRun(scheduler, cost, inputs.arrival, check=check)
+        run = TimedRun(scheduler, step_times, inputs.arrival, check=check)
     with _collector_paused():
         run.run(sequences)
     return _result(run, sequences)
@@ -288,6 +291,7 @@ def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayR
         num_keys=run.scheduler.coordinator.num_keys,
         used_blocks=run.scheduler.coordinator.pool.num_used_ids,
         sizes=run.scheduler.sizes,
+        prefill_chunks=np.array(run.scheduler.prefill_chunks, dtype=np.int64).reshape(-1, 3),
         first_token_s=run.first_token_s if isinstance(run, TimedRun) else None,
         finished_s=run.finished_s if isinstance(run, TimedRun) else None,
         limits=None if recorder is None else _limits(recorder, sequences),

@@ -24,7 +24,7 @@ import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import Arrivals, ReplayInput, ReplayResult, replay
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.tokenization.trace import Int32, Int64
 from kvtune.tokenization.workers import Worker, start_workers, take_workers
 
@@ -44,13 +44,13 @@ class ReplayTask:
 
     Attributes:
         replica: int32[R], the cache that each request meets, with a pool of its own; None: one for all.
-        arrivals, cost, check, may_suffice: as `replay` takes them.
+        arrivals, step_times, check, may_suffice: as `replay` takes them.
     """
 
     inputs: ReplayInput
     replica: Int32 | None = None
     arrivals: Arrivals = "sequential"
-    cost: StepCostModel = ASSUMED
+    step_times: StepTimes = ASSUMED
     check: bool = False
     may_suffice: bool = True
 
@@ -71,7 +71,7 @@ class ReplayTask:
             config,
             inputs,
             arrivals=self.arrivals,
-            cost=self.cost,
+            step_times=self.step_times,
             check=self.check,
             may_suffice=self.may_suffice,
         )
@@ -82,6 +82,8 @@ def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayRe
     joined: dict[str, object] = {}
     for field in fields(ReplayResult):
         values = [getattr(result, field.name) for result in results]
+        if field.name == "prefill_chunks":
+            continue
         if isinstance(values[0], np.ndarray):
             joined[field.name] = _in_trace_order(values, members)
         elif isinstance(values[0], dict):
@@ -98,6 +100,10 @@ def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayRe
         for index in result.refused
     )
     joined["refused"] = tuple(sorted(refused))
+    chunks = [result.prefill_chunks.copy() for result in results]
+    for indices, rows in zip(members, chunks, strict=True):
+        rows[:, 0] = indices[rows[:, 0]]
+    joined["prefill_chunks"] = np.concatenate(chunks)
     joined["used_blocks"] = max(result.used_blocks for result in results)
     return ReplayResult(**joined)  # type: ignore[arg-type]
 

@@ -48,9 +48,9 @@ from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
 from kvtune.analyzers.prefix_tree import KEY_SHIFT, PrefixPath
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.replay import replay
+from kvtune.analyzers.step_times import ASSUMED
 from kvtune.gpu_probe.engine.calibrate import Design, Harness, calibrate
 from kvtune.gpu_probe.engine.clocks import ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL
 from kvtune.gpu_probe.engine.depth import cost_of_whole
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
@@ -193,10 +193,10 @@ def hashing(rounds: int, unit: int = 32, length: int = 8000) -> dict[str, float]
 def cost(rounds: int) -> dict[str, float]:
     found = calibrate(make_probe(four_layers(128, 1024)), repeats=max(3, rounds), clock=time.process_time)
     model = found.cost
-    predicted = sum(model.seconds(shape) for shape in found.shapes)
+    predicted = sum(model.step_s(shape) for shape in found.shapes)
     return {
-        "held_out_mean": model.mean_error,
-        "held_out_p90": model.p90_error,
+        "held_out_mean": model.info.error.mean,
+        "held_out_p90": model.info.error.p90,
         "total_error": predicted / sum(found.seconds) - 1,
         "step_cost_tokens": model.step_cost_tokens or float("nan"),
         "extrapolates": float(model.extrapolates),
@@ -217,7 +217,7 @@ def depth(rounds: int) -> dict[str, float]:  # noqa: ARG001
         return [Probe(each, CONFIG, weights) for each in specs]
 
     model, layers = cost_of_whole(spec, make_probes, design=Design.reaching(4096), progress=lambda *_: None)
-    return {"layers": layers, "held_out_mean": model.mean_error, "held_out_p90": model.p90_error}
+    return {"layers": layers, "held_out_mean": model.info.error.mean, "held_out_p90": model.info.error.p90}
 
 
 def greedy(rounds: int) -> dict[str, float]:  # noqa: ARG001
@@ -233,7 +233,7 @@ def greedy(rounds: int) -> dict[str, float]:  # noqa: ARG001
     probe = make_probe(replace(BUNDLED, blocks=BUNDLED.blocks[2:]), config)
 
     def run(config: EngineConfig, arrivals: str):
-        return probe.run(config, workload, ModelClock(NOMINAL.seconds), arrivals=arrivals)
+        return probe.run(config, workload, ModelClock(ASSUMED.step_s), arrivals=arrivals)
 
     want = run(replace(config, enable_prefix_caching=False), "sequential").greedy
     found = {"requests": len(workload), "differing": 0, "counts_differing": 0, "evicted": 0, "preemptions": 0}

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
+from kvtune.analyzers.step_times import ASSUMED
 from kvtune.gpu_probe.engine.calibrate import Harness, calibrate
 from kvtune.gpu_probe.engine.clocks import ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL
 from kvtune.gpu_probe.engine.devices import device_label, open_device
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.probe import Precision, Probe, with_unit
@@ -122,7 +122,7 @@ def agreement(device: torch.device) -> dict[str, object]:
     counts, tokens = True, 0
 
     def run(probe: Probe, config: EngineConfig, arrivals: str):
-        return probe.run(config, workload, ModelClock(NOMINAL.seconds), arrivals=arrivals)
+        return probe.run(config, workload, ModelClock(ASSUMED.step_s), arrivals=arrivals)
 
     want = run(here, replace(SMALL, enable_prefix_caching=False), "sequential")
     for unit, blocks, arrivals in ((None, None, "sequential"), (16, None, "trace"), (32, 30, "trace")):
@@ -180,7 +180,7 @@ def speed(device: torch.device, peak: dict[str, float]) -> dict[str, float]:
         found[f"decode_{batch}_ms"] = 1000 * taken
         found[f"decode_{batch}_share"] = (weights + keys + states) / taken / peak["copy_byte_s"]
     model = calibrate(probe).cost
-    found |= {"step_cost_mean_error": model.mean_error, "step_cost_p90_error": model.p90_error}
+    found |= {"step_cost_mean_error": model.info.error.mean, "step_cost_p90_error": model.info.error.p90}
     return found
 
 

@@ -72,7 +72,7 @@ def prepare(
         arrivals=replay.arrivals,
         outputs=replay.outputs,
         step_cost_tokens=price.tokens,
-        cost=price.model,
+        step_times=price.model,
         bin_width=detail.bin_width,
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvtune.analyzers.fitted_cost import FittedStepCost, check_same_model, check_usable
 from kvtune.analyzers.layout import KVCacheGroup
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.cli.report import read_report
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -29,7 +29,7 @@ class StepPrice:
     """
 
     tokens: int
-    model: StepCostModel = ASSUMED
+    model: StepTimes = ASSUMED
     fitted: FittedStepCost | None = None
     groups: tuple[tuple[str, int], ...] = ()
     source: str | None = None
@@ -69,7 +69,7 @@ def step_price(text: str) -> StepPrice:
     found = check_usable(report.validation.step_cost if report.validation else None, text)
     return StepPrice(
         round(found.step_cost_tokens or 0),
-        found.model(),
+        found.step_times(),
         found,
         tuple((group.kind, group.count) for group in report.engine.groups),
         text,

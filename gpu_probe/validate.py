@@ -13,7 +13,7 @@ from typing import Literal
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.shared import Outputs
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.analyzers.validation import Validation
 from kvtune.tokenization.trace import TokenTrace
 
@@ -32,7 +32,7 @@ class ProbeOptions:
         layers: layers of each kind at the model's full width; None picks the rung by the device.
         runs: of each candidate; None is one under the `model` clock and four under the others.
         exact: equal bits whatever the cache gave; adds a run without cache to compare with.
-        cost, priced_by: what steps take under the `model` clock, and the report that says so (None: assumed).
+        step_times, priced_by: what steps take under the `model` clock, and the report that says so (None: assumed).
         requests: run the first so many; None: as many as the budget allows.
         self_check: also run a candidate in a pool so small that it evicts, and a few requests in one that preempts.
         check: verify the bookkeeping's conservation laws after every step.
@@ -48,7 +48,7 @@ class ProbeOptions:
     arrivals: Arrivals = "sequential"
     outputs: Outputs = "none"
     seed: int = 0
-    cost: StepCostModel = ASSUMED
+    step_times: StepTimes = ASSUMED
     priced_by: str | None = None
     requests: int | None = None
     self_check: bool = False

@@ -27,7 +27,11 @@ that can never fit."""
 
 
 class Scheduler(StepOutput):
-    """One engine's scheduler. Step n+1 is scheduled when step n's output is known."""
+    """One engine's scheduler. Step n+1 is scheduled when step n's output is known.
+
+    Attributes:
+        prefill_chunks: (request, start, tokens) of every chunk that began inside a prompt.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Scheduler(StepOutput):
         if coordinator is None:
             coordinator = Coordinator(config, profile, self.sizes, roomy=roomy)
         super().__init__(config, profile, self.sizes, coordinator)
+        self.prefill_chunks: list[tuple[int, int, int]] = []
         self._budget = config.max_num_batched_tokens
         self._max_num_seqs = config.max_num_seqs
         self._threshold = config.long_prefill_token_threshold
@@ -234,6 +239,7 @@ class Scheduler(StepOutput):
         sequence = chunk.sequence
         if chunk.start < sequence.num_prompt_tokens:
             sequence.num_prefill_steps += 1
+            self.prefill_chunks.append((sequence.index, chunk.start, chunk.num_tokens))
         sequence.num_computed_tokens += chunk.num_tokens
         sequence.num_in_flight_tokens += chunk.num_tokens
         known = sequence.num_tokens + sequence.num_output_placeholders

@@ -83,7 +83,9 @@ def measure(
 ) -> Baseline:
     """Replay a trace on a server."""
     shared = find_shared_prefixes(trace, options.outputs)
-    result = ReplayTask(replay_input(trace, shared), replica, options.arrivals, options.cost).run(config)
+    result = ReplayTask(replay_input(trace, shared), replica, options.arrivals, options.step_times).run(
+        config
+    )
     return Baseline(trace, config, options, replica, sessions, shared, result)
 
 
@@ -114,7 +116,7 @@ def try_change(
     caches = replica if replica is not None else base.replica
     config, options = config or base.config, options or base.options
     if trace is None and options is base.options:
-        task = ReplayTask(replay_input(changed, base.shared), caches, options.arrivals, options.cost)
+        task = ReplayTask(replay_input(changed, base.shared), caches, options.arrivals, options.step_times)
         result = task.run(config)
         after = Baseline(changed, config, options, caches, sessions, base.shared, result)
     else:

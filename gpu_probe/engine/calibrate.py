@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvtune.gpu_probe.engine.clocks import StepShape
-from kvtune.gpu_probe.engine.cost import LEAST_BATCHES, StepCost, Timed, fit_step_cost
+from kvtune.analyzers.step_times import LinearStepTimes, StepShape
+from kvtune.gpu_probe.engine.cost import LEAST_BATCHES, Timed, fit_step_times
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.step import Segment, build_step
 
@@ -51,7 +51,7 @@ class Calibration:
 
     shapes: tuple[StepShape, ...]
     seconds: tuple[float, ...]
-    cost: StepCost
+    cost: LinearStepTimes
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def shape_of(shares: Sequence[Share]) -> StepShape:
     decodes = [start for start, count in shares if count == 1]
     return StepShape(
         prefill_tokens=sum(count for _, count in prefills),
-        prefill_sequences=len(prefills),
+        prefill_requests=len(prefills),
         attended_pairs=sum(count * start + count * (count + 1) // 2 for start, count in prefills),
         decode_tokens=len(decodes),
         decode_context=sum(decodes),
@@ -182,7 +182,7 @@ def calibrate(
     """
     design = design or Design.reaching(SHORTEST_CONTEXT)
     ((fitted, held),) = time_models([(probe, ())], design, repeats=repeats, clock=clock, progress=progress)
-    cost = fit_step_cost(fitted.shapes, fitted.seconds, held.shapes, held.seconds)
+    cost = fit_step_times(fitted.shapes, fitted.seconds, held.shapes, held.seconds)
     return Calibration(tuple(fitted.shapes), tuple(fitted.seconds), cost)
 
 

@@ -11,36 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class StepShape:
-    """What a step is, as far as its time is concerned. Counts of tokens and sequences.
-
-    Attributes:
-        prefill_tokens, prefill_sequences: of chunks that begin inside the prompt.
-        attended_pairs: sum over their tokens of the positions before and at them.
-        decode_tokens: of chunks behind the prompt. decode_context: the sum of the positions where these begin.
-    """
-
-    prefill_tokens: int
-    prefill_sequences: int
-    attended_pairs: int
-    decode_tokens: int
-    decode_context: int
-
-    def features(self) -> tuple[float, ...]:
-        """1 and the fields, in the order of `cost.FEATURES`."""
-        return (
-            1.0,
-            float(self.prefill_tokens),
-            float(self.attended_pairs),
-            float(self.decode_tokens),
-            float(self.decode_context),
-            float(self.prefill_sequences),
-        )
+from kvtune.analyzers.step_times import StepShape
 
 
 class Clock(Protocol):

@@ -1,4 +1,4 @@
-"""`StepCost`: seconds of a step from its shape, fitted by weighted non-negative least squares; honest about its error.
+"""Fits `LinearStepTimes` by weighted non-negative least squares, and is honest about the error.
 
 Relative errors are weighted alike, so that short decode steps count as much as long prefills. What was fitted is
 tried on batches that were held out; `extrapolates` says whether the error is small enough to be believed beyond
@@ -14,71 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kvtune.analyzers.fitted_cost import beyond_limits
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
-from kvtune.gpu_probe.engine.clocks import StepShape
+from kvtune.analyzers.step_times import FEATURES, LinearStepTimes, StepShape, StepTimesError, StepTimesInfo
 
 Float64 = npt.NDArray[np.float64]
 
-FEATURES = (
-    "step",
-    "prefill token",
-    "attended pair",
-    "decode token",
-    "decode context token",
-    "prefill sequence",
-)
-"""What a coefficient is the seconds of, in order."""
-
 LEAST_BATCHES = 12
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """Coefficients in seconds, in the order of `FEATURES`; errors are relative, on held-out batches."""
-
-    coefficients: tuple[float, ...]
-    mean_error: float = 0.0
-    p90_error: float = 0.0
-    held_out: int = 0
-
-    @classmethod
-    def of(cls, model: StepCostModel) -> StepCost:
-        """The same seconds, with no error known."""
-        return cls(
-            (
-                model.step_s,
-                model.prefill_token_s,
-                model.attended_pair_s,
-                model.decode_sequence_s,
-                model.context_token_s,
-                model.prefill_sequence_s,
-            )
-        )
-
-    def seconds(self, shape: StepShape) -> float:
-        """Predicted time of one step."""
-        return sum(a * b for a, b in zip(self.coefficients, shape.features(), strict=True))
-
-    @property
-    def reason(self) -> str | None:
-        """Why the held-out error forbids use beyond the fitted batches; None where it does not."""
-        return beyond_limits(self.mean_error, self.p90_error, self.held_out)
-
-    @property
-    def extrapolates(self) -> bool:
-        """Whether the held-out error allows use beyond the fitted batches."""
-        return self.reason is None
-
-    @property
-    def step_cost_tokens(self) -> float | None:
-        """What one more step costs, in prefilled tokens: the `--step-cost-tokens` of this machine."""
-        step, token = self.coefficients[0] + self.coefficients[5], self.coefficients[1]
-        return step / token if token > 0 else None
-
-
-NOMINAL = StepCost.of(ASSUMED)
-"""The `model` clock's: the costs that replays by timestamps assume. No machine's measurement."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +30,12 @@ class Timed:
     seconds: Sequence[float]
 
 
-def fit_step_cost(
+def fit_step_times(
     shapes: Sequence[StepShape],
     seconds: Sequence[float],
     held_shapes: Sequence[StepShape],
     held_seconds: Sequence[float],
-) -> StepCost:
+) -> LinearStepTimes:
     """Fits on the first batches, states the error on the held-out ones.
 
     Raises:
@@ -104,14 +44,14 @@ def fit_step_cost(
     return compose([Timed((), shapes, seconds)], Timed((), held_shapes, held_seconds), ())
 
 
-def compose(timed: Sequence[Timed], held: Timed, layers: tuple[int, ...]) -> StepCost:
+def compose(timed: Sequence[Timed], held: Timed, layers: tuple[int, ...]) -> LinearStepTimes:
     """The cost of a model with `layers[k]` layers of kind k, out of models with some of them.
 
     Every coefficient is a fixed part and a part per layer of each kind, all fitted at once; the error is that on
     `held`, which a deeper model than any in `timed` makes a test of the composition.
 
     Raises:
-        ValueError: as `fit_step_cost`.
+        ValueError: as `fit_step_times`.
     """
     times = np.concatenate([np.asarray(each.seconds, dtype=np.float64) for each in timed])
     wanted = np.asarray(held.seconds, dtype=np.float64)
@@ -122,8 +62,9 @@ def compose(timed: Sequence[Timed], held: Timed, layers: tuple[int, ...]) -> Ste
     errors = np.abs(_features(held) @ fitted / wanted - 1)
     parts = fitted.reshape(len(layers) + 1, len(FEATURES))
     coefficients = parts[0] + np.array(layers, dtype=np.float64) @ parts[1:]
-    return StepCost(
-        tuple(coefficients.tolist()), float(errors.mean()), float(np.quantile(errors, 0.9)), len(errors)
+    error = StepTimesError(mean=float(errors.mean()), p90=float(np.quantile(errors, 0.9)))
+    return LinearStepTimes(
+        tuple(coefficients.tolist()), StepTimesInfo(source="engine", error=error), len(errors)
     )
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kvtune.analyzers.step_times import LinearStepTimes
 from kvtune.gpu_probe.engine.calibrate import Design, Progress, time_models
-from kvtune.gpu_probe.engine.cost import StepCost, compose
+from kvtune.gpu_probe.engine.cost import compose
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.spec import ModelSpec, Operator
 
@@ -74,7 +75,7 @@ def cost_of_whole(
     *,
     design: Design,
     progress: Progress,
-) -> tuple[StepCost, int]:
+) -> tuple[LinearStepTimes, int]:
     """The cost of all of a model's layers, with the error on the deepest model that was timed; and its layers.
 
     Args:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kvtune.analyzers.replay import replay
+from kvtune.analyzers.step_times import ASSUMED
 from kvtune.gpu_probe.engine.agreement import departures, other_tokens
 from kvtune.gpu_probe.engine.candidates import Candidate
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
-from kvtune.gpu_probe.engine.cost import NOMINAL
 from kvtune.gpu_probe.engine.probe import AT_ONCE, Probe
 from kvtune.gpu_probe.engine.workload import Workload
 from kvtune.gpu_probe.validate import ProbeOptions
@@ -86,9 +86,9 @@ class Extras:
             if rehearsed.preemptions.sum():
                 break
         alone = replace(config, match_unit=None, enable_prefix_caching=False, num_blocks=None)
-        want = self.probe.run(alone, self.few, ModelClock(NOMINAL.seconds))
+        want = self.probe.run(alone, self.few, ModelClock(ASSUMED.step_s))
         record = self.probe.run(
-            config, self.few, ModelClock(NOMINAL.seconds), arrivals="trace", rate=AT_ONCE, check=True
+            config, self.few, ModelClock(ASSUMED.step_s), arrivals="trace", rate=AT_ONCE, check=True
         )
         name = f"{self.candidates[-1].name}, {len(self.few)} requests at once in {num_blocks} blocks"
         ids = self.few.inputs.ids

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kvtune.analyzers.fitted_cost import Covers, FittedStepCost, held_out_error
+from kvtune.analyzers.fitted_cost import Covers, FittedStepCost
+from kvtune.analyzers.step_times import LinearStepTimes
+from kvtune.analyzers.step_times.linear import held_out_error
 from kvtune.gpu_probe.engine.calibrate import Design, calibrate, grid_context
 from kvtune.gpu_probe.engine.candidates import Candidate
-from kvtune.gpu_probe.engine.cost import StepCost
 from kvtune.gpu_probe.engine.depth import cost_of_whole
 from kvtune.gpu_probe.engine.devices import device_label
 from kvtune.gpu_probe.engine.probe import Probe
@@ -28,8 +29,8 @@ class Pricing:
         self, probe: Probe, chosen: Chosen, candidates: Sequence[Candidate], longest_request: int
     ) -> None:
         """`longest_request`: of the trace, in tokens; the timed contexts reach as far."""
-        self.cost: StepCost | None = None
-        self._composed: tuple[StepCost, int] | None = None
+        self.cost: LinearStepTimes | None = None
+        self._composed: tuple[LinearStepTimes, int] | None = None
         self._probe = probe
         self._chosen = chosen
         self._candidates = candidates
@@ -63,7 +64,7 @@ class Pricing:
         measured = sum(sum(record.step_s) for record in records)
         if self.cost is None or measured <= 0:
             return None
-        predicted = sum(self.cost.seconds(shape) for record in records for shape in record.steps)
+        predicted = sum(self.cost.step_s(shape) for record in records for shape in record.steps)
         return predicted / measured - 1
 
     def reported(self) -> FittedStepCost | None:
@@ -81,6 +82,8 @@ class Pricing:
         elif covers == "layers":
             composed = self._composed[0].reason if self._composed is not None else "not composed"
             reason = f"only some of the model's layers were timed; all of them: {composed}"
+        error = cost.info.error
+        assert error is not None
         step, token, pair, decode, context, sequence = cost.coefficients
         return FittedStepCost(
             step_s=step,
@@ -89,9 +92,9 @@ class Pricing:
             decode_sequence_s=decode,
             context_token_s=context,
             prefill_sequence_s=sequence,
-            step_cost_tokens=cost.step_cost_tokens,
-            mean_error=cost.mean_error,
-            p90_error=cost.p90_error,
+            step_cost_tokens=cost.step_overhead_tokens,
+            mean_error=error.mean,
+            p90_error=error.p90,
             held_out=cost.held_out,
             own_steps_error=self.own_steps_error(),
             longest_context_tokens=self._longest,
@@ -105,11 +108,10 @@ class Pricing:
         )
 
 
-def _sentence(what: str, cost: StepCost, own_steps_error: float | None) -> str:
-    errors = held_out_error(cost.mean_error, cost.p90_error)
+def _sentence(what: str, cost: LinearStepTimes, own_steps_error: float | None) -> str:
+    assert cost.info.error is not None
+    errors = held_out_error(cost.info.error.mean, cost.info.error.p90)
     if own_steps_error is not None:
         errors += f"; all steps of the runs together {own_steps_error:+.1%}"
     used = "" if cost.extrapolates else ": too far off, it prices nothing"
-    return (
-        f"{what} costs like {cost.step_cost_tokens or 0:.0f} prefilled tokens on this device ({errors}){used}"
-    )
+    return f"{what} costs like {cost.step_overhead_tokens or 0:.0f} prefilled tokens on this device ({errors}){used}"

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, StepShape
-from kvtune.gpu_probe.engine.cost import NOMINAL
+from kvtune.analyzers.step_times import ASSUMED, StepShape
+from kvtune.gpu_probe.engine.clocks import Clock, ModelClock
 from kvtune.gpu_probe.engine.executor import Executor
 from kvtune.gpu_probe.engine.grid import ExactGrid
 from kvtune.gpu_probe.engine.model import Decoder
@@ -122,7 +122,7 @@ class Probe:
         *,
         arrivals: Arrivals = "sequential",
         rate: float = 1.0,
-        seconds: Callable[[StepShape], float] = NOMINAL.seconds,
+        seconds: Callable[[StepShape], float] = ASSUMED.step_s,
     ) -> RunRecord:
         """The bookkeeping alone, under a clock by step costs."""
         clock = ModelClock(seconds)
@@ -134,7 +134,7 @@ class Probe:
         """How many blocks a run in an unlimited pool takes: what a rehearsal took, where times are measured the more
         crowded one of two."""
         if arrivals == "sequential" or isinstance(clock, ModelClock):
-            seconds = clock.seconds if isinstance(clock, ModelClock) else NOMINAL.seconds
+            seconds = clock.seconds if isinstance(clock, ModelClock) else ASSUMED.step_s
             rehearsed = self.rehearse(config, workload, arrivals=arrivals, rate=rate, seconds=seconds)
             return rehearsed.num_blocks_used
         return max(

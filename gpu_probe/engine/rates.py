@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kvtune.analyzers.step_times import StepTimes
 from kvtune.analyzers.validation import RateSearch as HowFound
 from kvtune.gpu_probe.engine.candidates import Candidate
 from kvtune.gpu_probe.engine.clocks import VirtualClock
-from kvtune.gpu_probe.engine.cost import StepCost
 from kvtune.gpu_probe.engine.measure import qualifying
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.runner import RunRecord
@@ -64,7 +64,7 @@ class RateFinder:
         candidates: Sequence[Candidate],
         workload: Workload,
         options: ProbeOptions,
-        cost: StepCost | None,
+        cost: StepTimes | None,
     ) -> None:
         self.rates = Rates([])
         self._probe = probe
@@ -126,7 +126,7 @@ class RateFinder:
         search = RateSearch(REHEARSED_RESOLUTION, REHEARSED_RUNS)
         while (rate := search.next_rate) is not None:
             record = self._probe.rehearse(
-                self._configs[place], self._workload, arrivals="trace", rate=rate, seconds=self._cost.seconds
+                self._configs[place], self._workload, arrivals="trace", rate=rate, seconds=self._cost.step_s
             )
             search.tell(met=self._met(record))
         return search

@@ -25,7 +25,8 @@ from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.step_plan import StepPlan
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.profiles import profile_for
-from kvtune.gpu_probe.engine.clocks import Clock, StepShape
+from kvtune.analyzers.step_times import StepShape
+from kvtune.gpu_probe.engine.clocks import Clock
 from kvtune.gpu_probe.engine.executor import Executor
 from kvtune.gpu_probe.engine.hashing import HashChain
 from kvtune.gpu_probe.engine.step import Int64
@@ -234,7 +235,8 @@ class Run:
                     greedy = executed.logits.argmax(-1).tolist()
                     digests = executed.digests()
             seconds = time.perf_counter() - start
-            shape = self._count(plan)
+            shape = StepShape.of(plan.chunks)
+            self._count_prefilled(plan)
             self._busy_until = max(self._busy_until, self.clock.now) + self.clock.step(shape, seconds)
             self.record.steps.append(shape)
             self.record.step_s.append(seconds)
@@ -265,20 +267,10 @@ class Run:
         self.record.token_times[index].append(now)
         self._hash(sequence, sequence.num_tokens)
 
-    def _count(self, plan: StepPlan) -> StepShape:
-        tokens = sequences = pairs = decodes = context = 0
+    def _count_prefilled(self, plan: StepPlan) -> None:
         for chunk in plan.chunks:
-            start, count = chunk.start, chunk.num_tokens
-            prompt = chunk.sequence.num_prompt_tokens
-            self.record.prefilled_tokens[chunk.sequence.index] += max(0, min(start + count, prompt) - start)
-            if start < prompt:
-                sequences += 1
-                tokens += count
-                pairs += count * start + count * (count + 1) // 2
-            else:
-                decodes += count
-                context += start
-        return StepShape(tokens, sequences, pairs, decodes, context)
+            end = min(chunk.start + chunk.num_tokens, chunk.sequence.num_prompt_tokens)
+            self.record.prefilled_tokens[chunk.sequence.index] += max(0, end - chunk.start)
 
     def _refuse_first(self) -> None:
         """Nothing runs and the first request in the queue does not fit: it never will."""

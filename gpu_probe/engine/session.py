@@ -17,11 +17,11 @@ import torch
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import replay
 from kvtune.analyzers.shared import Outputs
+from kvtune.analyzers.step_times.overhead import step_overhead
 from kvtune.analyzers.validation import Validation
 from kvtune.gpu_probe.engine.agreement import Predicted, departures, other_tokens
 from kvtune.gpu_probe.engine.candidates import Candidate, rows
 from kvtune.gpu_probe.engine.clocks import Clock, ModelClock, VirtualClock, WallClock
-from kvtune.gpu_probe.engine.cost import StepCost
 from kvtune.gpu_probe.engine.devices import device_label
 from kvtune.gpu_probe.engine.extras import Extras
 from kvtune.gpu_probe.engine.loading import build, build_parts, choose
@@ -91,7 +91,7 @@ class Session:
         if options.requests is None:
             self.workload = self.workload.first(_affordable(self.probe, self.workload, configs, options))
         self.candidates = [self._predict(each) for each in configs]
-        self.nominal = StepCost.of(options.cost)
+        self.nominal = options.step_times
         self.pricing: Pricing | None = None
         self.rates = Rates([])
 
@@ -181,7 +181,7 @@ class Session:
             config,
             self.workload.inputs,
             arrivals="sequential" if timed else self.options.arrivals,
-            cost=self.options.cost,
+            step_times=self.options.step_times,
         )
         predicted: Predicted | None = None if timed else result
         return Candidate(config, result.sizes.cache_hit_alignment, predicted)
@@ -193,7 +193,7 @@ class Session:
 
     def _clock(self) -> Clock:
         if self.options.clock == "model":
-            return ModelClock(self.nominal.seconds)
+            return ModelClock(self.nominal.step_s)
         if self.options.clock == "virtual":
             return VirtualClock()
         arrival = self.workload.inputs.arrival
@@ -246,11 +246,12 @@ class Session:
         if len(self.workload) < self.num_in_trace:
             yield f"the first {len(self.workload):,} of {self.num_in_trace:,} requests: --requests runs more"
         if options.clock == "model":
-            step = self.nominal.step_cost_tokens or 0.0
+            overhead = step_overhead(self.nominal)
+            tokens, seconds = overhead.high, overhead.seconds
             machine = f"the machine of {options.priced_by}" if options.priced_by else "a nominal machine"
             yield (
-                f"times are those of {machine} whose step costs {1000 * self.nominal.coefficients[0]:.3g} ms, what "
-                f"{step:.0f} prefilled tokens cost, not this machine's"
+                f"times are those of {machine} whose step overhead is {1000 * seconds:.3g} ms, the time of "
+                f"{tokens:.0f} prefilled tokens, not this machine's"
             )
         if chosen.folds_ids:
             yield "ids were taken modulo the small model's vocabulary; hits are those of the ids themselves"

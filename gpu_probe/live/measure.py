@@ -204,7 +204,7 @@ class Measurement:
                 trace,
                 outputs=self._options.outputs,
                 arrivals=self._options.arrivals,
-                cost=self._options.cost,
+                step_times=self._options.step_times,
             )
             if key is not None:
                 self._predictors[key] = found

@@ -9,7 +9,7 @@ from pathlib import Path
 from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.sizing.sources import SizeSources
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.trace import TokenTrace
 
@@ -23,7 +23,7 @@ class LiveOptions:
         runs: how often each candidate is run.
         as_chat: send messages in place of token ids, and compare the ids that the server makes of them.
         slo: seconds by figure (`ttft`, `tpot`, `e2e`), for goodput and the largest rate.
-        cost: what steps take, for predictions by timestamps.
+        step_times: what steps take, for predictions by timestamps.
         ready_timeout_s: how long a server may take to load.
         log_dir: folder for the servers' logs.
         api_key: for a running server.
@@ -35,7 +35,7 @@ class LiveOptions:
     runs: int = 2
     as_chat: bool = False
     slo: Mapping[str, float] = field(default_factory=dict)
-    cost: StepCostModel = ASSUMED
+    step_times: StepTimes = ASSUMED
     ready_timeout_s: float = 900.0
     log_dir: Path | None = None
     api_key: str | None = None

@@ -14,7 +14,7 @@ from kvtune.analyzers.options import Arrivals
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.replay import ReplayResult, replay
 from kvtune.analyzers.shared import Outputs, SharedPrefixes, find_shared_prefixes
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.analyzers.sweep import replay_input
 from kvtune.tokenization.trace import Int64, TokenTrace
 
@@ -37,17 +37,17 @@ class Predictor:
         *,
         outputs: Outputs = "none",
         arrivals: Arrivals = "sequential",
-        cost: StepCostModel = ASSUMED,
+        step_times: StepTimes = ASSUMED,
     ) -> None:
         self.trace = trace
         self._shared: SharedPrefixes = find_shared_prefixes(trace, outputs)
         self._inputs = replay_input(trace, self._shared)
         self._arrivals: Arrivals = arrivals
-        self._cost = cost
+        self._step_times = step_times
 
     def predict(self, config: EngineConfig) -> Prediction:
         """Raises: EngineRefusal, for settings with which no engine starts."""
-        result = replay(modelled(config), self._inputs, arrivals=self._arrivals, cost=self._cost)
+        result = replay(modelled(config), self._inputs, arrivals=self._arrivals, step_times=self._step_times)
         return Prediction(result.hit_tokens, self._shared.shared, result)
 
 

@@ -15,12 +15,12 @@ from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.profiles import NEWEST
 from kvtune.analyzers.replay import ReplayResult, replay
-from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes, StepShape
 from kvtune.tokenization.errors import UnusableInputError
 from tests.analyzers.bookkeeping.drive import inputs_of, sequences_of
 from tests.analyzers.structures import load_structure
 
-SECOND_A_STEP = StepCostModel(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+SECOND_A_STEP = LinearStepTimes((1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
 def stream(number: int, length: int) -> list[int]:
@@ -33,7 +33,11 @@ def timed(
     inputs, _ = inputs_of(prompts, outputs)
     config = EngineConfig(groups=parse_groups("full:4"), **settings)  # type: ignore[arg-type]
     return replay(
-        config, replace(inputs, arrival=np.array(arrival)), arrivals="trace", cost=SECOND_A_STEP, check=True
+        config,
+        replace(inputs, arrival=np.array(arrival)),
+        arrivals="trace",
+        step_times=SECOND_A_STEP,
+        check=True,
     )
 
 
@@ -99,19 +103,21 @@ def test_far_apart_arrivals_are_a_sequential_replay() -> None:
         np.testing.assert_array_equal(getattr(one_by_one, name), getattr(by_time, name))
 
 
-class TestStepCost:
+class TestStepTimes:
     def test_parts(self) -> None:
         """Prefill of positions 4 to 6 attends 5 + 6 + 7 pairs; a decode at 20 reads 20 positions."""
         [prefill, decode] = sequences_of_lengths(10, 12)
         plan = StepPlan([Chunk(prefill, 4, 3), Chunk(decode, 20, 1)], [], [])
-        model = StepCostModel(1.0, 10.0, 100.0, 1000.0, 1e4, 1e6)
-        assert model.seconds(plan) == 1.0 + 3 * 10.0 + 18 * 100.0 + 1000.0 + 20 * 1e4 + 1e6
-        assert model.seconds(StepPlan([], [], [])) == 0.0
+        model = LinearStepTimes((1.0, 10.0, 100.0, 1000.0, 1e4, 1e6))
+        assert (
+            model.step_s(StepShape.of(plan.chunks)) == 1.0 + 3 * 10.0 + 18 * 100.0 + 1000.0 + 20 * 1e4 + 1e6
+        )
+        assert model.step_s(StepShape.of([])) == 0.0
 
     def test_a_run_of_decode_steps_is_the_sum_of_them(self) -> None:
-        model = StepCostModel()
-        single = [model.decode_seconds(1, 3, 60 + 3 * step) for step in range(5)]
-        assert model.decode_seconds(5, 3, 60) == pytest.approx(sum(single), rel=1e-12)
+        model = ASSUMED
+        single = [model.decode_s(1, 3, 60 + 3 * step) for step in range(5)]
+        assert model.decode_s(5, 3, 60) == pytest.approx(sum(single), rel=1e-12)
 
 
 def sequences_of_lengths(*lengths: int) -> list[Sequence]:

@@ -15,7 +15,7 @@ from kvtune.analyzers.fitted_cost import (
 )
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
 from kvtune.analyzers.options import AnalyzeOptions
-from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.analyzers.step_times import LinearStepTimes
 from kvtune.analyzers.sweep import no_progress
 from kvtune.analyzers.validation import Validation
 from kvtune.tokenization.errors import UnusableInputError
@@ -30,16 +30,19 @@ def changed(**fields: object) -> FittedStepCost:
 def test_the_limits_are_ten_and_twenty_per_cent():
     assert beyond_limits(0.10, 0.20, 1) is None
     assert beyond_limits(0.101, 0.20, 1) is not None
-    assert beyond_limits(0.10, 0.201, 1) == (
-        "held-out error 10.0% in the mean and 20.1% at the 90th percentile, above 10% or 20%"
-    )
+    assert beyond_limits(0.10, 0.201, 1) == ("held-out error: mean 10.0%, p90 20.1%, above 10% or 20%")
     assert beyond_limits(0.0, 0.0, 0) is not None  # nothing was held out: nothing is known
 
 
 @pytest.mark.parametrize("covers", ["model", "composed"])
 def test_a_good_fit_of_the_whole_model_is_used(covers):
-    assert check_usable(changed(covers=covers), "r.json").model() == StepCostModel(
-        2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4
+    assert check_usable(changed(covers=covers), "r.json").step_times().coefficients == (
+        2e-3,
+        2e-5,
+        1e-9,
+        1e-5,
+        1e-9,
+        4e-4,
     )
 
 
@@ -49,8 +52,8 @@ def test_a_good_fit_of_the_whole_model_is_used(covers):
         (None, "r.json: validation.step_cost: the report holds no fitted step cost; make one with"),
         (
             changed(mean_error=0.17),
-            "is too far off to price anything (found held-out error 17.0% in the mean, 13.0% at the 90th "
-            "percentile, wanted at most 10% and 20%); validate again on a quiet machine, or state a number",
+            "is too far off to price anything (found held-out error: mean 17.0%, p90 13.0%, wanted at most 10% "
+            "and 20%); validate again on a quiet machine, or state a number",
         ),
         (changed(p90_error=0.21), "is too far off"),
         (changed(held_out=0), "is too far off"),
@@ -87,7 +90,7 @@ def test_another_models_fit_is_refused():
 def test_the_caveat_says_where_the_cost_came_from():
     assert FITTED.caveat("r.json", 4096) == (
         "steps cost what r.json measured: a card, L1 full width, 48 of 48 layers, synthetic weights, one step like 120 "
-        "prefilled tokens (held-out error 6.0% in the mean, 13.0% at the 90th percentile); a server on another device "
+        "prefilled tokens (held-out error: mean 6.0%, p90 13.0%); a server on another device "
         "has costs of its own"
     )
     composed = changed(covers="composed", layers=12).caveat("r.json", 9000)
@@ -132,8 +135,8 @@ def test_replays_by_timestamps_take_the_cost():
     config = EngineConfig(groups=(KVCacheGroup("full", 16),))
 
     def hits(step_s: float) -> list[int]:
-        cost = StepCostModel(step_s, 0.0, 0.0, 0.0, 0.0, 0.0)
-        found = find(trace, config, AnalyzeOptions(arrivals="trace", cost=cost), no_progress)
+        cost = LinearStepTimes((step_s, 0.0, 0.0, 0.0, 0.0, 0.0))
+        found = find(trace, config, AnalyzeOptions(arrivals="trace", step_times=cost), no_progress)
         return found.result_on(16).finished_s.round(3).tolist()
 
     assert hits(0.5) == [0.5, 1.5]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kvtune.analyzers.report import Report
-from kvtune.analyzers.step_cost import ASSUMED, StepCostModel
+from kvtune.analyzers.step_times import ASSUMED
 from kvtune.analyzers.validation import Validation
 from kvtune.cli.app import main
 from kvtune.cli.documents import encode_document
@@ -42,7 +42,7 @@ def test_a_number_is_the_price_and_nothing_else() -> None:
 def test_a_report_gives_price_and_seconds(report: Report, tmp_path: Path) -> None:
     price = step_price(stored(report, tmp_path / "v.json"))
     assert price.tokens == 120
-    assert price.model == StepCostModel(2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4)
+    assert price.model.coefficients == (2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4)
     assert price.groups == (("mamba", 3), ("full", 1), ("sliding_window", 1))
     (caveat,) = price.caveats(9_000)
     assert "v.json measured: a card, L2 real weights, one step like 120 prefilled tokens" in caveat
@@ -61,7 +61,7 @@ def test_refusals_are_one_line_and_exit_with_2(run, report: Report, tmp_path: Pa
     cases = {
         "error.json": (
             {"mean_error": 0.17},
-            "found held-out error 17.0% in the mean, 13.0% at the 90th percentile",
+            "found held-out error: mean 17.0%, p90 13.0%",
         ),
         "layers.json": ({"covers": "layers"}, "is not that of the server's model"),
         "model.json": (

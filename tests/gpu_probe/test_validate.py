@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kvtune.analyzers.layout import Drafter, EngineConfig, KVCacheGroup
-from kvtune.analyzers.step_cost import StepCostModel
+from kvtune.analyzers.step_times import LinearStepTimes
 from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 from kvtune.tokenization.errors import MissingDependencyError, NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.trace import TokenTrace
@@ -119,11 +119,11 @@ def test_the_largest_rate_is_rehearsed_under_the_model_clock(model):
 
 def test_fitted_costs_time_the_model_clock(model):
     """Steps of ten seconds and nothing else: the first of requests in turn gets its token after one step."""
-    cost = StepCostModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    found = run(ProbeOptions(model=model, cost=cost, priced_by="v.json"), units=(None,))
+    cost = LinearStepTimes((10.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    found = run(ProbeOptions(model=model, step_times=cost, priced_by="v.json"), units=(None,))
     assert found.candidates[0].ttft_s.p50 in (10.0, 20.0)
     assert any(
-        note.startswith("times are those of the machine of v.json whose step costs 1e+04 ms")
+        note.startswith("times are those of the machine of v.json whose step overhead is 1e+04 ms")
         for note in found.notes
     )
 
@@ -142,14 +142,14 @@ def few_batches(monkeypatch):
 def by_the_clock(monkeypatch):
     """Measured clocks in steps of what a nominal machine takes, so that what they decide can be known beforehand, the
     guess included from which a search starts: it comes from a fit of this machine otherwise."""
+    from kvtune.analyzers.step_times import ASSUMED
     from kvtune.gpu_probe.engine import session
     from kvtune.gpu_probe.engine.clocks import VirtualClock
-    from kvtune.gpu_probe.engine.cost import NOMINAL
     from kvtune.gpu_probe.engine.rates import RateFinder
 
-    monkeypatch.setattr(VirtualClock, "step", lambda self, shape, measured_s: NOMINAL.seconds(shape))
+    monkeypatch.setattr(VirtualClock, "step", lambda self, shape, measured_s: ASSUMED.step_s(shape))
     monkeypatch.setattr(VirtualClock, "spend", lambda self, measured_s: None)
-    monkeypatch.setattr(session, "RateFinder", lambda *given: RateFinder(*given[:-1], NOMINAL))
+    monkeypatch.setattr(session, "RateFinder", lambda *given: RateFinder(*given[:-1], ASSUMED))
 
 
 @pytest.mark.parametrize("arrivals", ["sequential", "trace"])

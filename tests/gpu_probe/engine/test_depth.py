@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from kvtune.analyzers.step_times import StepShape
 from kvtune.gpu_probe.engine import depth
-from kvtune.gpu_probe.engine.clocks import StepShape
 from kvtune.gpu_probe.engine.cost import Timed
 from kvtune.gpu_probe.engine.depth import (
     cost_of_whole,
@@ -57,8 +57,8 @@ def test_the_whole_is_composed(engine, monkeypatch):
     assert layers == 12
     assert cost.extrapolates
     # 8 layers of each kind: 1 + 2 * 8 + 3 * 8 = 41 seconds, and 0.041 per token.
-    assert cost.seconds(StepShape(0, 1, 0, 0, 0)) == pytest.approx(41.0, rel=1e-6)
-    assert cost.seconds(StepShape(1000, 1, 0, 0, 0)) == pytest.approx(82.0, rel=1e-6)
+    assert cost.step_s(StepShape(0, 1, 0, 0, 0)) == pytest.approx(41.0, rel=1e-6)
+    assert cost.step_s(StepShape(1000, 1, 0, 0, 0)) == pytest.approx(82.0, rel=1e-6)
 
 
 def test_a_model_of_many_kinds_is_not_composed(engine):

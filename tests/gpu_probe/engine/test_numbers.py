@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kvtune.gpu_probe.engine.clocks import ModelClock, StepShape, VirtualClock
+from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes, StepShape
+from kvtune.gpu_probe.engine.clocks import ModelClock, VirtualClock
 from kvtune.gpu_probe.engine.cost import (
-    NOMINAL,
-    StepCost,
     Timed,
     compose,
-    fit_step_cost,
+    fit_step_times,
     nonnegative_least_squares,
 )
 from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
@@ -30,7 +29,7 @@ def shapes(count, rng):
     return [
         StepShape(
             prefill_tokens=int(rng.integers(0, 2000)),
-            prefill_sequences=int(rng.integers(0, 4)),
+            prefill_requests=int(rng.integers(0, 4)),
             attended_pairs=int(rng.integers(0, 4_000_000)),
             decode_tokens=int(rng.integers(0, 64)),
             decode_context=int(rng.integers(0, 100_000)),
@@ -39,31 +38,31 @@ def shapes(count, rng):
     ]
 
 
-TRUE = StepCost((2e-3, 3e-5, 2e-9, 1e-5, 0.0, 4e-4))
+TRUE = LinearStepTimes((2e-3, 3e-5, 2e-9, 1e-5, 0.0, 4e-4))
 
 
 def test_step_costs_are_found_again():
     rng = np.random.default_rng(0)
     batches, held = shapes(40, rng), shapes(20, rng)
-    fitted = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, list(map(TRUE.seconds, held)))
+    fitted = fit_step_times(batches, list(map(TRUE.step_s, batches)), held, list(map(TRUE.step_s, held)))
     np.testing.assert_allclose(fitted.coefficients, TRUE.coefficients, rtol=1e-6, atol=1e-12)
     assert fitted.held_out == 20
-    assert fitted.mean_error < 1e-9
+    assert fitted.info.error.mean < 1e-9
     assert fitted.extrapolates
-    assert fitted.step_cost_tokens == pytest.approx((2e-3 + 4e-4) / 3e-5)
+    assert fitted.step_overhead_tokens == pytest.approx((2e-3 + 4e-4) / 3e-5)
 
 
 def test_the_error_is_that_of_batches_that_took_no_part():
     """Held-out times are 10 % longer than the truth that was fitted: predictions are 1/1.1 of them, off by 1/11."""
     rng = np.random.default_rng(3)
     batches, held = shapes(40, rng), shapes(20, rng)
-    longer = [1.1 * TRUE.seconds(shape) for shape in held]
-    fitted = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, longer)
-    assert fitted.mean_error == pytest.approx(1 / 11)
-    assert fitted.p90_error == pytest.approx(1 / 11)
+    longer = [1.1 * TRUE.step_s(shape) for shape in held]
+    fitted = fit_step_times(batches, list(map(TRUE.step_s, batches)), held, longer)
+    assert fitted.info.error.mean == pytest.approx(1 / 11)
+    assert fitted.info.error.p90 == pytest.approx(1 / 11)
     assert fitted.extrapolates
-    twice = fit_step_cost(batches, list(map(TRUE.seconds, batches)), held, [2 * time for time in longer])
-    assert twice.mean_error == pytest.approx(1 - 1 / 2.2)
+    twice = fit_step_times(batches, list(map(TRUE.step_s, batches)), held, [2 * time for time in longer])
+    assert twice.info.error.mean == pytest.approx(1 - 1 / 2.2)
     assert "above 10% or 20%" in twice.reason
 
 
@@ -71,13 +70,13 @@ def test_a_model_that_does_not_fit_refuses_to_extrapolate():
     rng = np.random.default_rng(1)
     batches = shapes(60, rng)
     times = rng.uniform(0.001, 1.0, 60).tolist()
-    fitted = fit_step_cost(batches[:40], times[:40], batches[40:], times[40:])
-    assert fitted.mean_error > 0.1
+    fitted = fit_step_times(batches[:40], times[:40], batches[40:], times[40:])
+    assert fitted.info.error.mean > 0.1
     assert not fitted.extrapolates
     with pytest.raises(ValueError, match="twelve"):
-        fit_step_cost(batches[:5], [1.0] * 5, batches[5:], [1.0] * 55)
+        fit_step_times(batches[:5], [1.0] * 5, batches[5:], [1.0] * 55)
     with pytest.raises(ValueError, match="try it on"):
-        fit_step_cost(batches, [1.0] * 60, [], [])
+        fit_step_times(batches, [1.0] * 60, [], [])
 
 
 def test_a_deep_model_is_composed_of_shallow_ones():
@@ -88,13 +87,13 @@ def test_a_deep_model_is_composed_of_shallow_ones():
     second = np.array((3e-4, 1e-5, 3e-9, 2e-6, 2e-8, 5e-5))
 
     def timed(layers, count):
-        cost = StepCost(tuple(fixed + layers[0] * first + layers[1] * second))
+        cost = LinearStepTimes(tuple(fixed + layers[0] * first + layers[1] * second))
         batches = shapes(count, rng)
-        return Timed(layers, batches, list(map(cost.seconds, batches)))
+        return Timed(layers, batches, list(map(cost.step_s, batches)))
 
     fitted = compose([timed(layers, 30) for layers in ((2, 2), (4, 2), (2, 4))], timed((6, 6), 20), (24, 8))
     np.testing.assert_allclose(fitted.coefficients, fixed + 24 * first + 8 * second, rtol=1e-5, atol=1e-12)
-    assert fitted.mean_error < 1e-6
+    assert fitted.info.error.mean < 1e-6
     # Layers that cost more the more there are of them cannot be composed, and the deep model shows it.
     held = timed((6, 6), 20)
     slower = Timed(held.layers, held.shapes, [1.5 * time for time in held.seconds])
@@ -116,7 +115,7 @@ def test_least_squares_stays_nonnegative_and_optimal():
 
 
 def test_the_nominal_step_costs_what_128_tokens_do():
-    assert NOMINAL.step_cost_tokens == pytest.approx(128)
+    assert ASSUMED.step_overhead_tokens == pytest.approx(128)
 
 
 @pytest.mark.parametrize(

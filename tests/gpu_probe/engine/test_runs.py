@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup  # noqa: E402
 from kvtune.analyzers.replay import replay  # noqa: E402
+from kvtune.analyzers.step_times import ASSUMED  # noqa: E402
 from kvtune.gpu_probe.engine.clocks import ModelClock  # noqa: E402
-from kvtune.gpu_probe.engine.cost import NOMINAL  # noqa: E402
 from kvtune.gpu_probe.engine.grid import ExactGrid  # noqa: E402
 from kvtune.gpu_probe.engine.probe import Precision, Probe, with_unit  # noqa: E402
 from kvtune.gpu_probe.engine.weights import synthetic_weights  # noqa: E402
@@ -61,7 +61,7 @@ class Server:
         )
 
     def run(self, config, arrivals="sequential", rate=1.0):
-        clock = ModelClock(NOMINAL.seconds)
+        clock = ModelClock(ASSUMED.step_s)
         return self.probe.run(config, self.workload, clock, arrivals=arrivals, rate=rate, check=True)
 
     def without_cache(self, **options):
