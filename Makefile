@@ -79,7 +79,7 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "Installing the development packages into $(VENV) ..." >&2
-	@$(PIP) -e '.[dev,gpu]'
+	@$(PIP) -e '.[dev,gpu,times]'
 	@touch $@
 
 clean:

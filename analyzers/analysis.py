@@ -27,7 +27,7 @@ from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, grids_of, unit_candidates
 from kvtune.analyzers.why import Setting
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
-from kvtune.tokenization.trace import Int32, TokenTrace
+from kvtune.tokenization.trace import Float64, Int32, TokenTrace
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Analysis:
     candidates: tuple[UnitCandidate, ...]
     sweep: Sweep
     outcomes: list[Outcome]
+    prefill_s: dict[int, Float64] | None
     setting: Setting
     choice: Choice
 
@@ -134,6 +135,8 @@ def find(
         meanwhile=partial(meanwhile, trace),
     )
     outcomes = sweep.outcomes(candidates)
+    times = options.step_times
+    prefill_s = sweep.prefill_s(times) if times.info.source != "none" else None
     grid = {row.unit: row.effective_unit for row in candidates}
     setting = Setting(
         prompt_tokens=trace.prompt_tokens,
@@ -176,6 +179,7 @@ def find(
         candidates,
         sweep,
         outcomes,
+        prefill_s,
         setting,
         choice,
     )

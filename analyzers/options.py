@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.report import SizeSource, TokenizerInfo, TraceInfo
+from kvtune.analyzers.report import HardwareInfo, SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.step_times import ASSUMED, StepTimes
@@ -68,3 +68,4 @@ class Provenance:
     tokenizer: TokenizerInfo
     size_source: SizeSource
     assumed: tuple[str, ...] = ()
+    hardware: HardwareInfo | None = None

@@ -108,7 +108,10 @@ def analyze(
             sessions=found.sessions,
             step_cost=options.step_cost_tokens,
             seed=options.seed,
+            prefill_s=found.prefill_s,
         ),
+        step_times=options.step_times.info if found.prefill_s is not None else None,
+        hardware=provenance.hardware,
         losses=LossesBySetting(
             current=losses_row(found.setting.current_unit, int(today.hit_tokens.sum()), losses_today),
             recommended=losses_row(found.choice.unit, int(then.hit_tokens.sum()), losses_then),

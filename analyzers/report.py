@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from kvtune.analyzers.layout import Kind, MambaMode
 from kvtune.analyzers.pool.figures import CapacityPoint, FootprintBySetting, PoolAdvice
+from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.validation import Validation
 
 SCHEMA: Literal["kvtune.report/1"] = "kvtune.report/1"
@@ -123,6 +124,40 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     enable_prefix_caching: bool = True
 
 
+class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """`num_gpu_blocks` as the GPU's memory allows, null block included: an estimate with its range."""
+
+    estimate: int
+    low: int
+    high: int
+
+
+class SettledInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from the GPU where nobody says otherwise.
+
+    Attributes:
+        max_num_batched_tokens: step budget, tokens. max_num_seqs: requests in one step.
+        prefill_backend: the kernel of linear-attention prefills; None without such layers.
+        state_export: alignment of states exported from inside a chunk, tokens; None where none is.
+        num_blocks: None where it cannot be estimated.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    prefill_backend: str | None = None
+    state_export: int | None = None
+    num_blocks: PoolInfo | None = None
+
+
+class HardwareInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of the server. `count`: that share each layer. `memory_bytes`: of one."""
+
+    name: str
+    count: int
+    memory_bytes: int
+    settled: SettledInfo
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that can never fit the pool, or not with what it finds cached there.
 
@@ -207,6 +242,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             there is none: fewer hits for more steps.
         evicted_blocks, copy_on_write_copies: blocks; preemptions: requests; lookup_probes: hash lookups.
         hits_sha256: of the hit tokens as little-endian int64 in request order.
+        prefill_s: seconds of all prefill steps, each alone, summed; None without step times. prefill_change: fraction
+            against the current unit.
     """
 
     unit: int
@@ -229,6 +266,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int | None = None
     lookup_probes: int | None = None
     hits_sha256: str | None = None
+    prefill_s: float | None = None
+    prefill_change: float | None = None
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,6 +396,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     levers: tuple[Lever, ...] = ()
     validation: Validation | None = None
     recommendation: Recommendation
+    step_times: StepTimesInfo | None = None
+    hardware: HardwareInfo | None = None
     requests: tuple[RequestRow, ...] | UnsetType = UNSET
 
     def candidate(self, unit: int) -> Candidate | None:

@@ -26,7 +26,7 @@ from kvtune.analyzers.resolver import ResolvedSizes
 from kvtune.analyzers.shared import SharedPrefixes
 from kvtune.analyzers.sweep import Sweep
 from kvtune.analyzers.units import UnitCandidate, minimum_shared_prefix
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+from kvtune.tokenization.trace import Float64, Int32, Int64, TokenTrace
 
 
 def engine_info(config: EngineConfig, sizes: ResolvedSizes, sweep: Sweep, source: SizeSource) -> EngineInfo:
@@ -68,6 +68,7 @@ def candidate_rows(
     sessions: Int32,
     step_cost: int,
     seed: int,
+    prefill_s: Mapping[int, Float64] | None = None,
 ) -> tuple[Candidate, ...]:
     """One row per candidate, coarsest first; replayed figures are relative to the unit in force."""
     current = sweep.results[sweep.current_unit]
@@ -88,6 +89,9 @@ def candidate_rows(
             rows.append(row)
             continue
         gains = result.hit_tokens - current.hit_tokens
+        seconds, today = (
+            _prefill_time(prefill_s, sweep, each) for each in (candidate.unit, sweep.current_unit)
+        )
         gain, steps = int(gains.sum()), int(result.prefill_steps.sum())
         extra = steps - int(current.prefill_steps.sum())
         rows.append(
@@ -107,9 +111,17 @@ def candidate_rows(
                 preemptions=int(result.preemptions.sum()),
                 lookup_probes=int(result.lookup_probes.sum()),
                 hits_sha256=digest_of_hits(result),
+                prefill_s=seconds,
+                prefill_change=seconds / today - 1 if seconds is not None and today else None,
             )
         )
     return tuple(rows)
+
+
+def _prefill_time(prefill_s: Mapping[int, Float64] | None, sweep: Sweep, unit: int) -> float | None:
+    if prefill_s is None:
+        return None
+    return float(prefill_s[unit if unit in prefill_s else sweep.default_unit].sum())
 
 
 _LISTED = ("unit", "valid", "effective_unit", "reason", "ideal_hit_tokens", "hash_positions")

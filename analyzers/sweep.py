@@ -16,8 +16,9 @@ from kvtune.analyzers.recommend import Outcome
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
 from kvtune.analyzers.replays import Replays, ReplayTask
 from kvtune.analyzers.shared import SharedPrefixes
+from kvtune.analyzers.step_times import StepTimes
 from kvtune.analyzers.units import UnitCandidate
-from kvtune.tokenization.trace import TokenTrace
+from kvtune.tokenization.trace import Float64, TokenTrace
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, steps done and steps in all."""
@@ -40,6 +41,21 @@ class Sweep:
         if candidate.unit in self.results:
             return self.results[candidate.unit]
         return self.results[self.default_unit] if candidate.valid and candidate.rule else None
+
+    def prefill_s(self, step_times: StepTimes) -> dict[int, Float64]:
+        """float64[R] by unit: seconds of each request's prefill steps, each alone."""
+        sizes = [len(result.prefill_chunks) for result in self.results.values()]
+        chunks = np.concatenate([result.prefill_chunks for result in self.results.values()])
+        seconds = step_times.prefill_s(
+            chunks[:, 1], chunks[:, 2]
+        )  # all units at once: many chunks are the same
+        ends = np.cumsum(sizes)[:-1]
+        return {
+            unit: np.bincount(part[:, 0], weights=times, minlength=len(result.hit_tokens)).astype(np.float64)
+            for (unit, result), part, times in zip(
+                self.results.items(), np.split(chunks, ends), np.split(seconds, ends), strict=True
+            )
+        }
 
     def outcomes(self, candidates: Sequence[UnitCandidate]) -> list[Outcome]:
         """One outcome per distinct grid, coarsest first: what there is to choose from."""

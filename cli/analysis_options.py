@@ -88,6 +88,15 @@ class EngineOptions:
         str | None,
         option("--engine-version", "X.Y", "Its release (default: the newest that is known).", ENGINE),
     ] = None
+    hardware: Annotated[
+        str | None,
+        option(
+            "--hardware",
+            "NAME[xN]",
+            "GPUs that serve, such as H100 or L40Sx4: settles step times, step budget, kernels and pool.",
+            ENGINE,
+        ),
+    ] = None
     match_unit: Annotated[
         str | None, option("--match-unit", "N|unset", "The prefix match unit in force today. [unset]", ENGINE)
     ] = None

@@ -145,6 +145,7 @@ def analyze_traces(
         from kvtune.cli.measuring import created_now
         from kvtune.cli.prepare import prepare
         from kvtune.cli.progress import StageProgress
+        from kvtune.cli.step_times import keep
 
         created = created_now()
         primes: list[tuple[int, UInt32]] = []
@@ -166,7 +167,7 @@ def analyze_traces(
                     trace=ready.loaded.info,
                     tokenizer=ready.loaded.tokenizer,
                     size_source=server.size_source,
-                    assumed=(*server.assumed, *priced, *ready.loaded.caveats),
+                    assumed=(*server.assumed, *priced, *ready.time_notes, *ready.loaded.caveats),
                 ),
                 progress,
                 LeverInputs(
@@ -177,4 +178,5 @@ def analyze_traces(
             )
 
         report = analyze_on(ready.server, progress)
+        keep(ready.options.step_times)
     return Analyzed(ready, report, analyze_on, primes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from kvtune.analyzers.hardware import Hardware, parse_hardware
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.profiles import profile_for
 from kvtune.analyzers.refusal import EngineRefusal
@@ -62,7 +63,9 @@ def server_of(
         MissingDependencyError: the server of `--metrics URL` does not answer.
     """
     flags = serve.flags if serve is not None else serve_flags(engine)
-    config, sized = engine_config_from_sources(size_sources(flags, sizes, model))
+    config, sized = engine_config_from_sources(
+        size_sources(flags, sizes, model, parse_hardware(engine.hardware) if engine.hardware else None)
+    )
     if engine.state_export is not None:
         groups = tuple(
             replace(group, export_alignment=engine.state_export) if group.kind == "mamba" else group
@@ -119,7 +122,9 @@ def split_serve_command(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> SizeSources:
+def size_sources(
+    flags: ServeFlags, sizes: SizeOptions, model: str | None, hardware: Hardware | None = None
+) -> SizeSources:
     """Everything that says something about sizes, read. The model's own config counts where no groups are stated: a
     log and a metrics page give sizes, the config says which kind of group has which.
 
@@ -127,11 +132,13 @@ def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> Si
     """
     config = Path(sizes.model_config) if sizes.model_config else None
     measured = sizes.startup_log or sizes.metrics
-    if config is None and model is not None and not sizes.groups:
+    if hardware is not None and hardware.count and flags.tensor_parallel_size == 1:
+        flags = replace(flags, tensor_parallel_size=hardware.count)
+    if config is None and model is not None and (hardware is not None or not sizes.groups):
         beside = Path(model) / "config.json"
         if beside.is_file():
             config = beside
-        elif not measured:
+        elif not (measured or sizes.groups):
             config = find_model(model) / "config.json"
     return SizeSources(
         flags=flags,
@@ -139,6 +146,7 @@ def size_sources(flags: ServeFlags, sizes: SizeOptions, model: str | None) -> Si
         model_config=_read_model_config(config) if config else None,
         startup_log=_read_startup_log(sizes.startup_log) if sizes.startup_log else None,
         metrics=_read_metrics(sizes.metrics) if sizes.metrics else None,
+        hardware=hardware,
     )
 
 

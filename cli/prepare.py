@@ -10,6 +10,7 @@ from typing import Any
 
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
+from kvtune.analyzers.step_times.choice import ChosenStepTimes
 from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.engine import Server, duration_of, serve_flags, server_of, split_serve_command, units_of
 from kvtune.cli.options import DetailOptions, GeneralOptions
@@ -18,13 +19,15 @@ from kvtune.cli.progress import StageProgress
 from kvtune.cli.reproduce import command_line
 from kvtune.cli.spare_workers import processes
 from kvtune.cli.step_price import StepPrice, step_price
+from kvtune.cli.step_times import step_times_of
 from kvtune.cli.traces import Encoding, LoadedTrace, load_trace
 from kvtune.tokenization.errors import UnusableInputError
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the options come to: `files` without a serve command and `asked` with its model, `price` of a step."""
+    """What the options come to: `files` without a serve command and `asked` with its model, `price` of a step, and what
+    step times were not to be had."""
 
     files: list[str]
     asked: AnalysisOptions
@@ -33,6 +36,7 @@ class Prepared:
     server: Server
     options: AnalyzeOptions
     price: StepPrice
+    time_notes: tuple[str, ...] = ()
 
     def command_line(self, command: str, *groups: Any) -> str:
         """The line that asks for this again; `groups` are the command's option groups beside `asked`."""
@@ -96,4 +100,7 @@ def prepare(
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     price.check(server.config.groups)
-    return Prepared(files, asked, serve, loaded, server, options, price)
+    chosen = step_times_of(server.sized) if server.sized is not None else ChosenStepTimes(None)
+    if price.fitted is None and chosen.times is not None:
+        options = replace(options, step_times=chosen.times)
+    return Prepared(files, asked, serve, loaded, server, options, price, chosen.notes)

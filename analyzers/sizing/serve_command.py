@@ -214,6 +214,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], object]]] = {
 _BOOLEANS = {
     "enable-prefix-caching": "enable_prefix_caching",
     "disable-hybrid-kv-cache-manager": "disable_hybrid_kv_cache_manager",
+    "enable-expert-parallel": "expert_parallel",
     "enable-mamba-shared-prefix-checkpoint": "mamba_shared_prefix_checkpoint",
     "enable-mamba-fine-grained-prefix-cache": "mamba_shared_prefix_checkpoint",
 }

@@ -15,6 +15,7 @@ class ServeFlags:
         version: the engine's release; None is the newest known.
         speculative_method: `mtp`, `eagle3`, `dflash`, `ngram` and the like.
         state_export: alignment of in-chunk state exports, where the backend is known to export.
+        expert_parallel: whole experts are spread over the GPUs.
         gdn_prefill_backend: kernel of gated delta net prefills; `flashinfer` exports states.
     """
 
@@ -49,6 +50,7 @@ class ServeFlags:
     disable_hybrid_kv_cache_manager: bool = False
     mamba_shared_prefix_checkpoint: bool = False
     watermark: float | None = None
+    expert_parallel: bool = False
 
     @property
     def draft_method(self) -> str | None:

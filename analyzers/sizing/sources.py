@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvtune.analyzers.hardware import Hardware, SettledByHardware, settle
 from kvtune.analyzers.layout import KVCacheGroup
 from kvtune.analyzers.report import SizeSource
+from kvtune.analyzers.sizing.families import model_layers
 from kvtune.analyzers.sizing.group_sources import FoundGroups, group_for_block, groups_for_blocks
 from kvtune.analyzers.sizing.metrics import ServerMetrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
@@ -33,13 +35,15 @@ BLOCK_LABEL_SYNCED = (0, 24)
 
 @dataclass(frozen=True)
 class SizeSources:
-    """What the user has, read and not yet combined. `flags` are typed ones and those of a serve command."""
+    """What the user has, read and not yet combined. `flags` are typed ones and those of a serve command; `hardware`
+    settles what nobody says."""
 
     flags: ServeFlags = DEFAULTS
     groups: tuple[KVCacheGroup, ...] | None = None
     model_config: ModelConfig | None = None
     startup_log: StartupLog | None = None
     metrics: ServerMetrics | None = None
+    hardware: Hardware | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class SizedServer:
         num_blocks: of the pool; None where nothing says so.
         warnings: disagreements and assumptions, most important first.
         provenance: where values stand that a file decided, by name.
+        hardware: the GPUs, where they are named. settled: what follows from them. config: the model's.
     """
 
     groups: tuple[SizedGroup, ...]
@@ -68,6 +73,9 @@ class SizedServer:
     provenance: dict[str, str]
     startup_log: StartupLog | None = None
     metrics: ServerMetrics | None = None
+    hardware: Hardware | None = None
+    settled: SettledByHardware | None = None
+    config: ModelConfig | None = None
 
     @property
     def prefix_caching(self) -> bool:
@@ -102,6 +110,12 @@ def size_server(sources: SizeSources) -> SizedServer:
     """
     merged = merge_settings(sources.flags, sources.metrics, sources.startup_log)
     flags, warnings = merged.flags, list(merged.warnings)
+    settled = None
+    if sources.hardware is not None:
+        layers = model_layers(sources.model_config) if sources.model_config is not None else None
+        settled = settle(sources.hardware.gpu, flags, layers)
+        flags = settled.fill(flags)
+        warnings += (settled.assumed,) if settled.assumed else ()
     for read in (sources.startup_log, sources.metrics):
         warnings += read.warnings if read is not None else ()
     warnings += _release_warnings(flags.version)
@@ -121,7 +135,13 @@ def size_server(sources: SizeSources) -> SizedServer:
         startup_log=sources.startup_log,
         metrics=sources.metrics,
     )
-    return replace(sized, num_blocks=_num_blocks(sized))
+    return replace(
+        sized,
+        num_blocks=_num_blocks(sized),
+        hardware=sources.hardware,
+        settled=settled,
+        config=sources.model_config,
+    )
 
 
 def _model_sizes(sources: SizeSources, flags: ServeFlags, warnings: list[str]) -> ModelSizes | None:

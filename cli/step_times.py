@@ -1,0 +1,82 @@
+"""Step times for the server that the options describe, and what is kept of them between runs.
+
+Answers of the kernel library are kept in the user's cache folder, named by what they depend on: the model's config,
+the GPU, the parallel sizes and the library's version. No prompt is in them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from kvtune.analyzers.sizing.sources import SizedServer
+from kvtune.analyzers.step_times.choice import ChosenStepTimes, step_times_on
+from kvtune.analyzers.step_times.kernels import KernelAnswers, KernelQuery, KernelStepTimes
+from kvtune.analyzers.step_times.model import StepTimes
+from kvtune.cli.output import writing
+
+_MAX_BYTES = 1 << 28
+
+
+def step_times_of(server: SizedServer) -> ChosenStepTimes:
+    """The step times of a server whose GPU is named; none where it is not."""
+    if server.hardware is None:
+        return ChosenStepTimes(None)
+    return step_times_on(
+        server.hardware.gpu,
+        server.config,
+        tensor_parallel=server.flags.tensor_parallel_size,
+        expert_parallel=server.flags.expert_parallel,
+        kv_cache_dtype=server.flags.kv_cache_dtype,
+        recall=recall,
+    )
+
+
+def cache_folder() -> Path:
+    """Of all that is kept between runs: `$XDG_CACHE_HOME/kvtune`, or `~/.cache/kvtune`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kvtune"
+
+
+def recall(query: KernelQuery) -> KernelAnswers:
+    """What earlier runs were told; nothing where a file is missing or unusable."""
+    with suppress(OSError, ValueError, KeyError, RuntimeError):
+        path = _path(query)
+        if path.stat().st_size > _MAX_BYTES:
+            return KernelAnswers()
+        with np.load(path, allow_pickle=False) as kept:
+            chunks, chunk_ms = kept["chunks"].astype(np.int64), kept["chunk_ms"].astype(np.float64)
+            names, step_ms = kept["steps"].tolist(), kept["step_ms"].astype(np.float64).tolist()
+        ascending = bool((np.diff(chunks) > 0).all())
+        usable = bool(np.isfinite(chunk_ms).all() and (chunk_ms > 0).all()) and all(ms > 0 for ms in step_ms)
+        if ascending and usable and len(chunks) == len(chunk_ms) and len(names) == len(step_ms):
+            return KernelAnswers(chunks, chunk_ms, dict(zip(map(str, names), step_ms, strict=True)))
+    return KernelAnswers()
+
+
+def keep(times: StepTimes | None) -> None:
+    """Keep what the library was asked in this run; a cache that cannot be written is done without."""
+    if not isinstance(times, KernelStepTimes) or not times.answers.grown:
+        return
+    answers = times.answers
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        chunks=answers.chunks,
+        chunk_ms=answers.chunk_ms,
+        steps=np.array(list(answers.steps), dtype=np.str_),
+        step_ms=np.array(list(answers.steps.values()), dtype=np.float64),
+    )
+    with suppress(OSError, RuntimeError):
+        path = _path(times.query)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(str(path), force=True) as file:
+            file.write(buffer.getvalue())
+
+
+def _path(query: KernelQuery) -> Path:
+    return cache_folder() / "step-times" / f"{query.key()}.npz"
