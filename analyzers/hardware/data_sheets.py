@@ -25,6 +25,7 @@ class DataSheet(NamedTuple):
         bf16_tflops: dense, TFLOP/s.
         capability: CUDA compute capability, major and minor in one number; 0 for other makers.
         kernels: the system of measured kernels; None where there is none.
+        link_gb_s: of one card to the others, one way, GB/s: NVLink, Infinity Fabric, or else PCIe.
     """
 
     name: str
@@ -34,23 +35,24 @@ class DataSheet(NamedTuple):
     bf16_tflops: float
     capability: int
     kernels: str | None = None
+    link_gb_s: float = 32
 
 
 DATA_SHEETS: tuple[DataSheet, ...] = (
-    DataSheet("H100", ("h100",), 79.6, 3350, 989.4, 90, "h100_sxm"),
-    DataSheet("H100-PCIe", ("h100", "pcie"), 79.6, 2000, 756.5, 90, "h100_pcie"),
-    DataSheet("H100-NVL", ("h100", "nvl"), 93.6, 3900, 835.5, 90),
-    DataSheet("H200", ("h200",), 140.4, 4800, 989.4, 90, "h200_sxm"),
-    DataSheet("H200-NVL", ("h200", "nvl"), 140.4, 4800, 835.5, 90),
-    DataSheet("H800", ("h800",), 79.6, 3350, 989.4, 90),
-    DataSheet("H20", ("h20",), 95.6, 4000, 148, 90),
-    DataSheet("GH200", ("gh200",), 95.6, 4000, 989.4, 90),
-    DataSheet("B200", ("b200",), 178.4, 7700, 2250, 100, "b200_sxm"),
-    DataSheet("GB200", ("gb200",), 185.0, 8000, 2500, 100, "gb200"),
-    DataSheet("B300", ("b300",), 268.6, 7750, 2250, 103, "b300_sxm"),
-    DataSheet("GB300", ("gb300",), 277.5, 8000, 2500, 103, "gb300"),
-    DataSheet("A100-40GB", ("a100", "40gb"), 39.4, 1555, 312, 80),
-    DataSheet("A100-80GB", ("a100",), 79.3, 2039, 312, 80, "a100_sxm"),
+    DataSheet("H100", ("h100",), 79.6, 3350, 989.4, 90, "h100_sxm", link_gb_s=450),
+    DataSheet("H100-PCIe", ("h100", "pcie"), 79.6, 2000, 756.5, 90, "h100_pcie", link_gb_s=64),
+    DataSheet("H100-NVL", ("h100", "nvl"), 93.6, 3900, 835.5, 90, link_gb_s=300),
+    DataSheet("H200", ("h200",), 140.4, 4800, 989.4, 90, "h200_sxm", link_gb_s=450),
+    DataSheet("H200-NVL", ("h200", "nvl"), 140.4, 4800, 835.5, 90, link_gb_s=450),
+    DataSheet("H800", ("h800",), 79.6, 3350, 989.4, 90, link_gb_s=200),
+    DataSheet("H20", ("h20",), 95.6, 4000, 148, 90, link_gb_s=450),
+    DataSheet("GH200", ("gh200",), 95.6, 4000, 989.4, 90, link_gb_s=450),
+    DataSheet("B200", ("b200",), 178.4, 7700, 2250, 100, "b200_sxm", link_gb_s=900),
+    DataSheet("GB200", ("gb200",), 185.0, 8000, 2500, 100, "gb200", link_gb_s=900),
+    DataSheet("B300", ("b300",), 268.6, 7750, 2250, 103, "b300_sxm", link_gb_s=900),
+    DataSheet("GB300", ("gb300",), 277.5, 8000, 2500, 103, "gb300", link_gb_s=900),
+    DataSheet("A100-40GB", ("a100", "40gb"), 39.4, 1555, 312, 80, link_gb_s=300),
+    DataSheet("A100-80GB", ("a100",), 79.3, 2039, 312, 80, "a100_sxm", link_gb_s=300),
     DataSheet("A100-80GB-PCIe", ("a100", "pcie"), 79.3, 1935, 312, 80, "a100_pcie"),
     DataSheet("A100-40GB-PCIe", ("a100", "40gb", "pcie"), 39.4, 1555, 312, 80),
     DataSheet("A30", ("a30",), 24.0, 933, 165, 80, "a30"),
@@ -65,12 +67,12 @@ DATA_SHEETS: tuple[DataSheet, ...] = (
     DataSheet("L4", ("l4",), 22.5, 300, 121, 89, "l4"),
     DataSheet("RTX-6000-Ada", ("6000", "ada"), 47.9, 960, 364.2, 89),
     DataSheet("RTX-4090", ("4090",), 24.0, 1008, 165.2, 89),
-    DataSheet("RTX-PRO-6000", ("pro", "6000"), 95.6, 1792, 467.8, 120, "rtx_pro_6000_server"),
-    DataSheet("RTX-5090", ("5090",), 31.8, 1792, 209.5, 120),
+    DataSheet("RTX-PRO-6000", ("pro", "6000"), 95.6, 1792, 467.8, 120, "rtx_pro_6000_server", link_gb_s=64),
+    DataSheet("RTX-5090", ("5090",), 31.8, 1792, 209.5, 120, link_gb_s=64),
     DataSheet("GB10", ("gb10",), 119.7, 273, 125, 121),
-    DataSheet("V100", ("v100",), 31.7, 900, 125, 70),
-    DataSheet("T4", ("t4",), 14.6, 320, 65, 75),
-    DataSheet("MI300X", ("mi300x",), 192.0, 5300, 1307.4, 0),
-    DataSheet("MI325X", ("mi325x",), 256.0, 6000, 1307.4, 0),
-    DataSheet("MI355X", ("mi355x",), 288.0, 8000, 2516.6, 0),
+    DataSheet("V100", ("v100",), 31.7, 900, 125, 70, link_gb_s=150),
+    DataSheet("T4", ("t4",), 14.6, 320, 65, 75, link_gb_s=16),
+    DataSheet("MI300X", ("mi300x",), 192.0, 5300, 1307.4, 0, link_gb_s=448),
+    DataSheet("MI325X", ("mi325x",), 256.0, 6000, 1307.4, 0, link_gb_s=448),
+    DataSheet("MI355X", ("mi355x",), 288.0, 8000, 2516.6, 0, link_gb_s=538),
 )

@@ -38,6 +38,7 @@ class Gpu:
         bf16_flop_s: dense, FLOP a second.
         capability: CUDA compute capability (90 is 9.0); 0 where it is not known.
         kernels: the system of `aiconfigurator-core` with its measured kernels, if there is one.
+        link_byte_s: to other cards of the server, one way, bytes a second.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Gpu:
     bf16_flop_s: float
     capability: int = 0
     kernels: str | None = None
+    link_byte_s: float = 32e9
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def _named(name: str) -> Gpu:
         sheet.bf16_tflops * 1e12,
         sheet.capability,
         sheet.kernels,
+        sheet.link_gb_s * 1e9,
     )
 
 

@@ -41,7 +41,7 @@ def estimate_pool(gpu: Gpu, work: ModelWork, sizes: ModelSizes, tensor_parallel:
     if page is None or sizes.model.packed or not layers or None in layers:
         return None
     block_bytes = page * sizes.block.attention_block_size * max(count or 0 for count in layers)
-    free = gpu.memory_bytes * MEMORY_UTILIZATION - work.all_weights * work.weight_bytes / tensor_parallel
+    free = gpu.memory_bytes * MEMORY_UTILIZATION - work.stored_bytes / tensor_parallel
     least, expected, most = (int((free - taken * 2**30) // block_bytes) for taken in _BESIDE_WEIGHTS_GIB)
     if expected < 2:
         return None

@@ -58,10 +58,11 @@ def step_times_on(
     if kernels.times is not None:
         return kernels
     try:
-        work = ModelWork.of(config)
+        work = ModelWork.of(config, "fp8" if kv_cache_dtype in _FP8 else "auto")
     except UnusableInputError as error:
         return ChosenStepTimes(None, (*kernels.notes, f"no step times: {error}"))
-    return ChosenStepTimes(RooflineStepTimes.of(work, gpu, tensor_parallel), kernels.notes)
+    times = RooflineStepTimes.of(work, gpu, tensor_parallel, expert_parallel=expert_parallel)
+    return ChosenStepTimes(times, kernels.notes)
 
 
 def _kernels(

@@ -1,37 +1,53 @@
-"""`ModelWork`: what a model computes and reads for a token, from its config.json. Counted in weights and elements.
+"""`ModelWork`: what a model reads and computes for a token, counted from its config.json.
 
-    dense weights (read whole each step) · experts (read as far as tokens choose them) · attention · recurrent states
+    mixers, dense feed-forward   read whole in each step
+    experts                      read as far as tokens choose them
+    attention                    pairs of a token and a position it attends to; keys and values of earlier positions
+    recurrent states             read and written once a request and step
 
-Feed-forward and expert sizes are read by their usual field names; norms, biases, routers and embeddings are left out:
-together under 2 % of the weights that a step reads.
+Counts are of the whole model; tensor parallelism shares them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from kvtune.analyzers.sizing.families import model_layers
-from kvtune.analyzers.sizing.layers import AttentionLayer, StateLayer
+from kvtune.analyzers.sizing.layers import AttentionLayer, ModelLayers, StateDtypes, StateLayer
 from kvtune.analyzers.sizing.model_config import ModelConfig
-from kvtune.analyzers.sizing.states import (
-    GatedDeltaNetState,
-    KimiDeltaState,
-    Mamba1State,
-    Mamba2State,
-    ShortConvState,
+from kvtune.analyzers.step_times.feed_forward import Experts, FeedForward
+from kvtune.analyzers.step_times.projections import (
+    Projection,
+    attention_projections,
+    latent_expansion,
+    latent_query_size,
+    state_projections,
 )
+from kvtune.analyzers.step_times.weight_format import WeightFormat, weight_formats
+from kvtune.tokenization.errors import UnusableInputError
 
-_BYTES_BY_METHOD = {
-    "fp8": 1.0,
-    "modelopt": 1.0,
-    "nvfp4": 0.56,
-    "modelopt_fp4": 0.56,
-    "awq": 0.56,
-    "gptq": 0.56,
-    "mxfp4": 0.53,
-    "compressed-tensors": 1.0,
-}
-"""Bytes a weight, scales included, by `quantization_config.quant_method`; bf16 otherwise."""
+_SELECTED = ("index_topk", "indexer_budget")
+"""Positions that sparse attention selects for each token."""
+
+
+@dataclass(frozen=True)
+class AttentionWork:
+    """Attention layers that are alike.
+
+    Attributes:
+        layers: how many.
+        pair_flops: of one layer, for one token and one position.
+        position_bytes: of keys and values of one position in one layer.
+        expanded_weights: weights that one layer applies to every earlier position of a prefill (latent attention).
+        reach: most positions a token attends to; None without a window.
+    """
+
+    layers: int
+    pair_flops: int
+    position_bytes: float
+    expanded_weights: int = 0
+    reach: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,183 +55,160 @@ class ModelWork:
     """One model.
 
     Attributes:
-        layers: of any kind, each of which launches kernels. hidden_size: elements of a token between layers.
-        dense_weights: weights that every token uses, read whole in each step.
-        head_weights: of the output projection, used for one token a request. tied: it is the input embedding too.
-        expert_layers: layers with experts. experts, experts_per_token: in each of them.
-        expert_weights: of one expert.
-        attention: of each attention layer: query heads times head size, elements of K and V a token, window (0: none).
-        state_elements: of all recurrent states of a request.
-        weight_bytes: of one weight.
+        hidden_size: elements of a token between layers.
+        parts: mixers and feed-forward layers; each launches kernels and, on several GPUs, an all-reduce.
+        dense_weights: that every token passes: mixers, dense feed-forward, shared experts, routers.
+        activation_elements: that the matrices and experts read and write for one token.
+        head_weights: of the output projection, which one token a request passes.
+        embedding_weights: stored beside it; 0 where both are the same matrix.
+        experts: None in a dense model.
+        attention: by kind.
+        state_bytes: of all recurrent states of a request.
+        head_bytes: of a weight of the output projection and the embedding, which are not quantized.
+        dense_format: of dense weights. expert_format: of experts' weights.
     """
 
-    layers: int
     hidden_size: int
-    dense_weights: float
-    head_weights: float
-    tied: bool
-    expert_layers: int
-    experts: int
-    experts_per_token: int
-    expert_weights: float
-    attention: tuple[tuple[int, int, int], ...]
-    state_elements: float
-    weight_bytes: float
+    parts: int
+    dense_weights: int
+    activation_elements: int
+    head_weights: int
+    embedding_weights: int
+    experts: Experts | None
+    attention: tuple[AttentionWork, ...]
+    state_bytes: float
+    head_bytes: float
+    dense_format: WeightFormat
+    expert_format: WeightFormat
 
     @property
-    def all_weights(self) -> float:
-        """Every weight that the GPUs must hold."""
-        embeddings = 0.0 if self.tied else self.head_weights
-        experts = self.expert_layers * self.experts * self.expert_weights
-        return self.dense_weights + self.head_weights + embeddings + experts
+    def is_quantized(self) -> bool:
+        """Whether some weights take fewer bytes than the model's dtype."""
+        return min(self.dense_format.bytes, self.expert_format.bytes) < self.head_bytes
+
+    @cached_property
+    def expert_weights(self) -> int:
+        """Weights of all experts of all layers."""
+        experts = self.experts
+        return experts.layers * experts.number * experts.expert_weights if experts is not None else 0
+
+    @cached_property
+    def active_weights(self) -> int:
+        """Weights that one token passes, the output projection included."""
+        experts = self.experts
+        chosen = experts.layers * experts.chosen * experts.expert_weights if experts is not None else 0
+        return self.dense_weights + chosen + self.head_weights
+
+    @cached_property
+    def total_weights(self) -> int:
+        """Weights of the language model, stored."""
+        return self.dense_weights + self.expert_weights + self.head_weights + self.embedding_weights
+
+    @cached_property
+    def stored_bytes(self) -> float:
+        """Memory of the weights of the language model."""
+        return (
+            self.dense_weights * self.dense_format.bytes
+            + self.expert_weights * self.expert_format.bytes
+            + (self.head_weights + self.embedding_weights) * self.head_bytes
+        )
 
     @classmethod
-    def of(cls, config: ModelConfig) -> ModelWork:
+    def of(cls, config: ModelConfig, kv_cache_dtype: str = "auto") -> ModelWork:
         """From a config.
 
         Raises:
-            UnusableInputError: an unknown family, or a field is missing.
+            UnusableInputError: an unknown family or quantization method, or a size is missing.
         """
-        model = model_layers(config)
-        hidden = config.integer("hidden_size")
-        mixers = sum(_mixer_weights(config, layer, hidden) for layer in model.layers)
-        feed_forward = _FeedForward.of(config, hidden)
-        states = sum(
-            sum((elements.conv, elements.matrix))
-            for layer in model.state_layers
-            for elements in (layer.state.elements(1, 0),)
-        )
-        return cls(
-            layers=config.num_layers,
-            hidden_size=hidden,
-            dense_weights=mixers + feed_forward.dense_weights,
-            head_weights=float(hidden * config.integer("vocab_size", default=131_072)),
-            tied=config.outer.get("tie_word_embeddings") is True
-            or config.text.get("tie_word_embeddings") is True,
-            expert_layers=feed_forward.expert_layers,
-            experts=feed_forward.experts,
-            experts_per_token=feed_forward.experts_per_token,
-            expert_weights=feed_forward.expert_weights,
-            attention=tuple(_attention(config, layer) for layer in model.layers if _attends(layer)),
-            state_elements=float(states),
-            weight_bytes=_weight_bytes(config),
-        )
-
-
-def _attends(layer: object) -> bool:
-    return isinstance(layer, AttentionLayer) and layer.row_bytes is None
-
-
-def _attention(config: ModelConfig, layer: object) -> tuple[int, int, int]:
-    assert isinstance(layer, AttentionLayer)
-    heads = config.integer("num_attention_heads")
-    if layer.is_latent:
-        return heads * layer.head_size, layer.head_size, layer.window or 0
-    return (
-        heads * layer.head_size,
-        layer.num_kv_heads * (layer.head_size + layer.head_size_v),
-        layer.window or 0,
-    )
-
-
-def _mixer_weights(config: ModelConfig, layer: object, hidden: int) -> float:
-    """Weights of an attention or state layer's projections."""
-    if isinstance(layer, AttentionLayer):
-        if layer.row_bytes is not None:
-            return 0.0
-        heads = config.integer("num_attention_heads")
-        if layer.is_latent:
-            size = config.integer("qk_nope_head_dim", default=128) + config.integer(
-                "qk_rope_head_dim", default=0, minimum=0
-            )
-            value = config.integer("v_head_dim", default=128)
-            rank = config.optional_integer("q_lora_rank") or 0
-            queries = hidden * rank + rank * heads * size if rank else hidden * heads * size
-            return (
-                queries
-                + hidden * layer.head_size
-                + layer.head_size * heads * (size + value)
-                + heads * value * hidden
-            )
-        gate = 2 if config.get("attn_output_gate") or "qwen3_next" in config.model_type else 1
-        wide = heads * layer.head_size
-        return (
-            hidden * (gate * wide + layer.num_kv_heads * (layer.head_size + layer.head_size_v))
-            + wide * hidden
-        )
-    if not isinstance(layer, StateLayer):
-        return 0.0
-    state = layer.state
-    if isinstance(state, GatedDeltaNetState):
-        keys, values = (
-            state.num_key_heads * state.key_head_size,
-            state.num_value_heads * state.value_head_size,
-        )
-        return hidden * (2 * keys + 2 * values + 2 * state.num_value_heads) + values * hidden
-    if isinstance(state, KimiDeltaState):
-        wide = state.num_heads * state.head_size
-        return 4 * hidden * wide + 2 * state.head_size * (hidden + wide)
-    if isinstance(state, Mamba2State):
-        return hidden * (2 * state.inner_size + 2 * state.num_groups * state.state_size + state.num_heads) + (
-            state.inner_size * hidden
-        )
-    if isinstance(state, Mamba1State):
-        return 3 * hidden * state.inner_size + 2 * state.inner_size * (hidden // 16 + state.state_size)
-    if isinstance(state, ShortConvState):
-        return 4 * hidden * hidden
-    return 4 * hidden * hidden
-
-
-@dataclass(frozen=True)
-class _FeedForward:
-    dense_weights: float
-    expert_layers: int
-    experts: int
-    experts_per_token: int
-    expert_weights: float
+        try:
+            return cls._of(config, kv_cache_dtype)
+        except UnusableInputError as error:
+            raise UnusableInputError(
+                "what a step computes cannot be counted from this config",
+                where=error.where,
+                field=error.field,
+                found=error.found,
+                wanted=error.wanted,
+                way_out="give the hub's config.json as it is",
+            ) from error
 
     @classmethod
-    def of(cls, config: ModelConfig, hidden: int) -> _FeedForward:
-        gated = 2 if "nemotron" in config.model_type else 3
-        experts = config.integer("num_experts", "n_routed_experts", "num_local_experts", default=0, minimum=0)
-        layers, pattern = config.num_layers, config.get("hybrid_override_pattern")
-        if isinstance(pattern, str):
-            dense_layers, expert_layers = pattern.count("-"), pattern.count("E")
-        elif experts:
-            first = config.integer("first_k_dense_replace", "num_dense_layers", default=0, minimum=0)
-            period = config.integer(
-                "expert_layer_period", "interleave_moe_layer_step", "decoder_sparse_step", default=1
-            )
-            expert_layers = max(0, layers - first) // period
-            dense_layers = layers - expert_layers
-        else:
-            dense_layers, expert_layers = layers, 0
-        width = config.optional_integer("intermediate_size", "ffn_hidden_size") or 0
-        expert_width = config.optional_integer("moe_intermediate_size") or width
-        shared = config.optional_integer(
-            "shared_expert_intermediate_size",
-            "shared_intermediate_size",
-            "moe_shared_expert_intermediate_size",
-        )
-        if shared is None:
-            number = config.optional_integer("n_shared_experts", "num_shared_experts") or 0
-            shared = number * expert_width if experts else 0
-        if not (width or (experts and not dense_layers)):
-            raise config.refusal("intermediate_size", "missing", "the width of the feed-forward layers")
+    def _of(cls, config: ModelConfig, kv_cache_dtype: str) -> ModelWork:
+        model, feed_forward = model_layers(config), FeedForward.of(config)
+        hidden, formats = config.integer("hidden_size"), weight_formats(config)
+        mixers = _mixers(config, model)
+        matrices = [projection for mixer in mixers for projection in mixer] + list(feed_forward.dense)
+        head = hidden * config.integer("vocab_size")
+        tied = config.get("tie_word_embeddings") is True
         return cls(
-            dense_weights=float(gated * hidden * (dense_layers * width + expert_layers * shared)),
-            expert_layers=expert_layers,
-            experts=experts,
-            experts_per_token=config.integer(
-                "num_experts_per_tok", "num_experts_per_token", "top_k_experts", default=1
-            ),
-            expert_weights=float(gated * hidden * expert_width),
+            hidden_size=hidden,
+            parts=len(mixers) + feed_forward.layers,
+            dense_weights=sum(projection.weights for projection in matrices),
+            activation_elements=_activations(matrices, feed_forward.experts),
+            head_weights=head,
+            embedding_weights=0 if tied else head,
+            experts=feed_forward.experts,
+            attention=_attention(config, model, kv_cache_dtype),
+            state_bytes=_state_bytes(model),
+            head_bytes=formats.plain.bytes,
+            dense_format=formats.dense,
+            expert_format=formats.experts,
         )
 
 
-def _weight_bytes(config: ModelConfig) -> float:
-    quantization = config.outer.get("quantization_config") or config.text.get("quantization_config")
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-    if isinstance(method, str):
-        return _BYTES_BY_METHOD.get(method.lower(), 1.0)
-    return 4.0 if config.dtype == "float32" else 2.0
+def _mixers(config: ModelConfig, model: ModelLayers) -> list[tuple[Projection, ...]]:
+    """The matrices of each mixer. Side caches of an indexer and rings are no mixers."""
+    mixers = []
+    for layer in model.layers:
+        if isinstance(layer, AttentionLayer) and layer.row_bytes is None:
+            mixers.append(attention_projections(config, layer))
+        elif isinstance(layer, StateLayer):
+            projections = state_projections(config, layer)
+            if projections:
+                mixers.append(projections)
+    # Layers that use the keys and values of an earlier one have queries and an output of their own.
+    shared = config.integer("num_kv_shared_layers", default=0, minimum=0)
+    main = model.main_attention
+    if shared and main is not None:
+        queries, _, output = attention_projections(config, main)
+        mixers += [(queries, output)] * shared
+    return mixers
+
+
+def _activations(matrices: list[Projection], experts: Experts | None) -> int:
+    elements = sum(projection.inputs + projection.outputs for projection in matrices)
+    if experts is not None:
+        each = sum(projection.inputs + projection.outputs for projection in experts.projections)
+        elements += experts.layers * experts.chosen * each
+    return elements
+
+
+def _attention(config: ModelConfig, model: ModelLayers, kv_cache_dtype: str) -> tuple[AttentionWork, ...]:
+    selected = config.optional_integer(*_SELECTED, minimum=1)
+    heads = config.integer("num_attention_heads")
+    counts: dict[AttentionLayer, int] = {}
+    for layer in model.layers:
+        if isinstance(layer, AttentionLayer) and layer.row_bytes is None:
+            counts[layer] = counts.get(layer, 0) + 1
+    works = []
+    for layer, count in counts.items():
+        if layer.is_latent:
+            width = latent_query_size(config) + config.integer("v_head_dim")
+            expanded = latent_expansion(config).weights
+        else:
+            width, expanded = layer.head_size + layer.head_size_v, 0
+        works.append(
+            AttentionWork(
+                layers=count,
+                pair_flops=2 * heads * width,
+                position_bytes=layer.bytes_per_row(kv_cache_dtype, model.dtype, 1) / layer.tokens_per_state,
+                expanded_weights=expanded,
+                reach=layer.window if layer.window is not None else selected,
+            )
+        )
+    return tuple(works)
+
+
+def _state_bytes(model: ModelLayers) -> float:
+    dtypes = StateDtypes.of("auto", "auto", model.dtype, model.ssm_dtype)
+    return float(sum(layer.page_bytes(dtypes, 1, 0) for layer in model.state_layers))

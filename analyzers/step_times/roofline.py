@@ -1,61 +1,37 @@
 """`RooflineStepTimes`: step times estimated from a GPU's data sheet and a model's config.
 
-Each part of a step takes the longer of reading its bytes and computing its FLOPs, at efficiencies that were fitted
-for the GPU's generation on half of the pairs of model and GPU whose kernels are measured, and judged on the others
-(`benchmarks/roofline.py`). A step of k tokens reads E (1 - (1 - top_k / E)^k) of E experts.
+    dense weights    the longer of reading them once and computing with them for every token
+    experts          reading those that tokens choose, plus computing with them
+    activations      what the matrices read and write for every token
+    attention        the longer of computing pairs and reading keys and values
+    states           read and written once a request
+    launch           a constant for each mixer and feed-forward layer
+    all-reduce       one after each of them, between GPUs that share it
+
+k tokens read E (1 - (1 - top_k / E)^k) of a layer's E experts. Efficiencies are those of the card's generation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 
 from kvtune.analyzers.hardware.gpu import Gpu
+from kvtune.analyzers.step_times.efficiency import QUANTIZED_ERROR, Efficiency, generation_of
 from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.step_times.model_work import ModelWork
 from kvtune.analyzers.step_times.shape import StepShape
 from kvtune.tokenization.trace import Float64, Int64
 
-RANGE = (0.5, 2.0)
-"""Factors between which the measured kernels lie, in the worst of the judged pairs."""
+_Amount = float | Float64
 
-
-class Efficiency(NamedTuple):
-    """Of one generation of GPUs.
-
-    Attributes:
-        bandwidth: share of the data sheet's that dense weights are read with.
-        experts: the same for experts.
-        compute: share of the data sheet's throughput that long prefills reach.
-        launch_s: seconds a layer, whatever it computes.
-    """
-
-    bandwidth: float
-    experts: float
-    compute: float
-    launch_s: float
-
-
-EFFICIENCIES = {
-    80: Efficiency(0.549, 0.617, 0.617, 1.0e-6),
-    89: Efficiency(0.691, 0.934, 0.454, 1.2e-5),
-    90: Efficiency(0.697, 0.891, 0.584, 4.5e-5),
-    100: Efficiency(0.643, 0.862, 0.459, 4.5e-5),
-    120: Efficiency(0.967, 0.921, 0.542, 1.27e-4),
-}
-"""By generation: Ampere, Ada, Hopper, Blackwell and its workstation cards; `benchmarks/roofline.py` prints them."""
-
-
-def generation(capability: int) -> int:
-    """The key of `EFFICIENCIES` for a compute capability; an unknown card is taken for a Hopper one."""
-    own = capability if capability == 89 else capability // 10 * 10
-    return own if own in EFFICIENCIES else 90
-
-
-_LINK_BYTE_S = 5e10
-"""Between GPUs, where the data sheet of the link is not known: half of PCIe 5."""
+_ACTIVATION_BYTES = 2
+_ALL_REDUCE_S = 1.5e-5
+"""Of a small all-reduce, as measured on NVLink and PCIe: 5 to 27 µs."""
+_FULL_WIDTH = 256
+"""Width of an expert on one GPU at which its kernels reach half of their best throughput."""
 
 
 @dataclass(frozen=True)
@@ -63,102 +39,148 @@ class RooflineStepTimes:
     """Step times of one model on GPUs of one kind.
 
     Attributes:
-        work: the model's. gpu: the card. tensor_parallel: GPUs that share each layer.
+        work: the model's.
+        gpu: the card.
+        tensor_parallel: GPUs that share each layer.
+        expert_parallel: whether whole experts are spread over them.
         efficiency: of the card's generation.
     """
 
     work: ModelWork
     gpu: Gpu
     tensor_parallel: int
+    expert_parallel: bool
     efficiency: Efficiency
 
     @classmethod
-    def of(cls, work: ModelWork, gpu: Gpu, tensor_parallel: int = 1) -> RooflineStepTimes:
+    def of(
+        cls, work: ModelWork, gpu: Gpu, tensor_parallel: int = 1, *, expert_parallel: bool = False
+    ) -> RooflineStepTimes:
         """With the efficiencies of the card's generation."""
-        return cls(work, gpu, tensor_parallel, EFFICIENCIES[generation(gpu.capability)])
+        return cls(work, gpu, tensor_parallel, expert_parallel, generation_of(gpu).efficiency)
 
-    @property
+    @cached_property
     def info(self) -> StepTimesInfo:
+        generation = generation_of(self.gpu)
+        provenance = f"estimated from the data sheet of {self.gpu.name} and the model's config"
+        error = generation.error
+        if self.work.is_quantized:
+            error = QUANTIZED_ERROR
+            provenance += "; quantized weights, where estimates and measured kernels differ most"
+        elif not generation.judges(self.gpu):
+            provenance += (
+                f"; efficiencies of {generation.name} GPUs, as no kernels of its own generation are measured"
+            )
         return StepTimesInfo(
             source="roofline",
             hardware=self.gpu.name,
             tensor_parallel=self.tensor_parallel,
-            provenance="estimated from the GPU's data sheet and the model's config",
-            range=RANGE,
+            provenance=provenance,
+            error=error.relative,
+            range=error.range,
         )
 
     def prefill_s(self, start: Int64, tokens: Int64) -> Float64:
         """Seconds of steps that hold one chunk each."""
-        count = np.asarray(tokens, dtype=np.float64)
-        begin = np.asarray(start, dtype=np.float64)
-        return self._seconds(count, np.ones_like(count), self._pairs(begin, count), begin + count)
+        begin, count = np.asarray(start, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+        seconds: Float64 = np.asarray(self._weights_s(count, 1.0) + self._prefill_attention_s(begin, count))
+        return seconds
 
     def step_s(self, shape: StepShape) -> float:
         """Seconds of one step."""
-        tokens, requests = (
-            shape.prefill_tokens + shape.decode_tokens,
-            shape.prefill_requests + shape.decode_tokens,
-        )
-        if not tokens:
+        requests = shape.prefill_requests + shape.decode_tokens
+        if not requests:
             return 0.0
-        pairs = np.zeros(1)
-        read = float(shape.decode_context)
+        seconds = self._weights_s(float(shape.prefill_tokens + shape.decode_tokens), float(requests))
         if shape.prefill_requests:
-            start, count = (np.array([value]) for value in shape.mean_chunk())
-            pairs = shape.prefill_requests * self._pairs(start, count)
-            read += shape.prefill_requests * float(start[0] + count[0])
-        pairs = pairs + self._decode_pairs(shape.decode_tokens, shape.decode_context)
-        one = np.ones(1)
-        return float(self._seconds(tokens * one, requests * one, pairs, read * one)[0])
+            start, tokens = shape.mean_chunk()
+            seconds += shape.prefill_requests * self._prefill_attention_s(start, tokens)
+        return float(seconds) + self._decode_attention_s(shape.decode_tokens, shape.decode_context)
 
     def decode_s(self, steps: int, requests: int, context: int) -> float:
         """Seconds of a run of decode steps: those of the middle one, for each."""
         middle = context + requests * (steps - 1) // 2
         return steps * self.step_s(StepShape(0, 0, 0, requests, middle))
 
-    def _pairs(self, start: Float64, tokens: Float64) -> Float64:
-        """FLOPs of attention: 4 for each pair of a token, a position and an element of the queries."""
-        flops = np.zeros_like(tokens)
-        for width, _, window in self.work.attention:
-            reach = start + (tokens + 1) / 2
-            if window:
-                reach = np.minimum(reach, window)
-            flops = flops + 4.0 * width * tokens * reach
-        return flops
+    def _weights_s(self, tokens: _Amount, requests: float) -> _Amount:
+        """Everything but attention: `tokens` of `requests` requests."""
+        work, how = self.work, self.efficiency
+        byte_s = self._byte_s * how.bandwidth
+        dense_flop_s = self._flop_s * work.dense_format.speed(self.gpu.capability) * how.compute
+        read = work.dense_weights * work.dense_format.bytes + work.head_weights * work.head_bytes
+        passed = requests * 2 * work.state_bytes + tokens * (work.activation_elements * _ACTIVATION_BYTES)
+        return (
+            _longer(read / byte_s, tokens * (2 * work.dense_weights / dense_flop_s))
+            + passed / byte_s
+            + self._experts_s(tokens)
+            + work.parts * how.launch_s
+            + self._all_reduce_s(tokens)
+        )
 
-    def _decode_pairs(self, requests: int, context: int) -> float:
-        if not requests:
+    def _experts_s(self, tokens: _Amount) -> _Amount:
+        work, how, experts = self.work, self.efficiency, self.work.experts
+        if experts is None:
             return 0.0
-        mean = context / requests
-        return sum(
-            4.0 * width * requests * (min(mean, window) if window else mean)
-            for width, _, window in self.work.attention
-        )
+        width = experts.projections[-1].inputs / (1 if self.expert_parallel else self.tensor_parallel)
+        flop_s = self._flop_s * work.expert_format.speed(self.gpu.capability) * how.experts_compute
+        flop_s *= width / (width + _FULL_WIDTH)
+        touched = experts.number * (1 - (1 - experts.chosen / experts.number) ** tokens)
+        read = touched * (work.expert_format.bytes / (self._byte_s * how.experts_bandwidth))
+        return experts.layers * experts.expert_weights * (read + tokens * (2 * experts.chosen / flop_s))
 
-    def _seconds(self, tokens: Float64, requests: Float64, attention: Float64, read: Float64) -> Float64:
-        """Seconds of steps of `tokens` tokens of `requests` requests: attention FLOPs, positions read in all."""
-        work, gpu, how, ranks = self.work, self.gpu, self.efficiency, self.tensor_parallel
-        flop_s, byte_s = gpu.bf16_flop_s * how.compute * ranks, gpu.bandwidth_byte_s * ranks
-        dense = np.maximum(
-            work.dense_weights * work.weight_bytes / (byte_s * how.bandwidth),
-            2 * tokens * work.dense_weights / flop_s,
-        )
-        head = work.head_weights * work.weight_bytes / (byte_s * how.bandwidth)
-        experts = np.zeros_like(tokens)
-        if work.expert_layers:
-            number, chosen = work.experts, min(work.experts_per_token, work.experts)
-            touched = number * (1 - (1 - chosen / number) ** tokens)
-            experts = (
-                work.expert_layers
-                * work.expert_weights
-                * np.maximum(
-                    touched * work.weight_bytes / (byte_s * how.experts), 2 * tokens * chosen / flop_s
-                )
+    def _all_reduce_s(self, tokens: _Amount) -> _Amount:
+        """Each GPU sends and receives 2 (n - 1) / n times what is summed."""
+        ranks, how = self.tensor_parallel, self.efficiency
+        if ranks == 1:
+            return 0.0
+        byte_s = self.gpu.link_byte_s * (how.link_pair if ranks == 2 else how.link_many)
+        token_bytes = 2 * (ranks - 1) / ranks * self.work.hidden_size * _ACTIVATION_BYTES
+        return self.work.parts * (_ALL_REDUCE_S + tokens * (token_bytes / byte_s))
+
+    def _prefill_attention_s(self, start: _Amount, tokens: _Amount) -> _Amount:
+        """Of one chunk. Latent rows of earlier positions are expanded to keys and values first."""
+        how = self.efficiency
+        flop_s, byte_s = self._flop_s * how.attention, self._byte_s * how.bandwidth
+        seconds: _Amount = 0.0
+        for kind in self.work.attention:
+            attended, read = start + (tokens + 1) / 2, start + tokens
+            if kind.reach is not None:
+                attended, read = _shorter(attended, kind.reach), _shorter(read, kind.reach + tokens)
+            pairs = tokens * attended * (kind.pair_flops / flop_s)
+            expanded = start * (2 * kind.expanded_weights / (self._flop_s * how.compute))
+            seconds = seconds + kind.layers * (
+                _longer(pairs, read * (kind.position_bytes / byte_s)) + expanded
             )
-        kv = sum(elements for _, elements, window in work.attention if not window)
-        attended = np.maximum(attention / flop_s, read * kv * 2 / (byte_s * how.bandwidth))
-        states = requests * work.state_elements * 4 * 2 / (byte_s * how.bandwidth)
-        seconds: Float64 = dense + head + experts + attended + states + work.layers * how.launch_s
-        if ranks > 1:
-            seconds = seconds + 2 * work.layers * (2e-5 + tokens * work.hidden_size * 2 * 2 / _LINK_BYTE_S)
         return seconds
+
+    def _decode_attention_s(self, requests: int, context: int) -> float:
+        """Of decoding requests that have `context` positions in all."""
+        positions = (
+            kind.layers
+            * kind.position_bytes
+            * (context if kind.reach is None else min(context, requests * kind.reach))
+            for kind in self.work.attention
+        )
+        return sum(positions) / (self._byte_s * self.efficiency.bandwidth)
+
+    @cached_property
+    def _flop_s(self) -> float:
+        return self.gpu.bf16_flop_s * self.tensor_parallel
+
+    @cached_property
+    def _byte_s(self) -> float:
+        return self.gpu.bandwidth_byte_s * self.tensor_parallel
+
+
+def _longer(first: _Amount, second: _Amount) -> _Amount:
+    if isinstance(first, float) and isinstance(second, float):
+        return max(first, second)
+    longer: Float64 = np.maximum(first, second)
+    return longer
+
+
+def _shorter(first: _Amount, second: _Amount) -> _Amount:
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        shorter: Float64 = np.minimum(first, second)
+        return shorter
+    return min(first, second)

@@ -1,0 +1,126 @@
+"""How much of its data sheet each generation of GPUs reaches, and how wrong estimates from it are.
+
+Fitted on half of the models whose kernels `aiconfigurator-core` 0.12.0 has measured, judged on the other half: steps
+of 64 and 1,024 tokens and the time of a token in a long prefill. `benchmarks/roofline.py --fit` prints these figures.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from kvtune.analyzers.hardware.gpu import Gpu
+from kvtune.analyzers.step_times.info import StepTimesError
+from kvtune.analyzers.step_times.kernels import RANGE as KERNELS_RANGE
+
+
+class Efficiency(NamedTuple):
+    """Of one generation. Shares of the data sheet's figure.
+
+    Attributes:
+        bandwidth: at which dense weights, activations, states, keys and values are read.
+        experts_bandwidth: at which experts are read.
+        compute: of dense matrices with many tokens.
+        experts_compute: of experts, where they are wide.
+        attention: of attention pairs.
+        launch_s: seconds a mixer or feed-forward layer, whatever it computes.
+        link_pair: of the link between GPUs, in an all-reduce of two.
+        link_many: in one of more.
+    """
+
+    bandwidth: float
+    experts_bandwidth: float
+    compute: float
+    experts_compute: float
+    attention: float
+    launch_s: float
+    link_pair: float
+    link_many: float
+
+
+class RooflineError(NamedTuple):
+    """On the judged pairs of model and GPU.
+
+    Attributes:
+        mean: of |estimated / measured - 1|. p90: its 90th percentile.
+        low, high: 10th and 90th percentile of measured / estimated.
+    """
+
+    mean: float
+    p90: float
+    low: float
+    high: float
+
+    @property
+    def relative(self) -> StepTimesError:
+        return StepTimesError(mean=self.mean, p90=self.p90)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Factors between which a real step is expected: this error and that of measured kernels, as independent."""
+        down, up = math.log(min(1.0, self.low)), math.log(max(1.0, self.high))
+        kernels_down, kernels_up = (math.log(factor) for factor in KERNELS_RANGE)
+        return (
+            round(math.exp(-math.hypot(down, kernels_down)), 2),
+            round(math.exp(math.hypot(up, kernels_up)), 2),
+        )
+
+
+class Generation(NamedTuple):
+    """GPUs with kernels alike.
+
+    Attributes:
+        name: of the architecture.
+        capabilities: CUDA compute capabilities, first and last.
+        efficiency: fitted.
+        error: judged.
+    """
+
+    name: str
+    capabilities: tuple[int, int]
+    efficiency: Efficiency
+    error: RooflineError
+
+    def judges(self, gpu: Gpu) -> bool:
+        """Whether kernels of the card's own generation are measured."""
+        first, last = self.capabilities
+        return first <= gpu.capability <= last
+
+
+GENERATIONS = (
+    Generation(
+        "Ampere",
+        (80, 88),
+        Efficiency(0.774, 0.671, 0.736, 0.544, 0.866, 3.31e-5, 0.221, 0.305),
+        RooflineError(0.19, 0.36, 0.74, 0.99),
+    ),
+    Generation(
+        "Ada",
+        (89, 89),
+        Efficiency(0.788, 0.765, 0.602, 0.719, 0.913, 1e-6, 0.415, 0.071),
+        RooflineError(0.23, 0.51, 0.66, 1.18),
+    ),
+    Generation(
+        "Hopper",
+        (90, 90),
+        Efficiency(0.909, 0.774, 0.814, 0.676, 0.909, 3.02e-5, 0.318, 0.349),
+        RooflineError(0.11, 0.18, 0.86, 1.18),
+    ),
+    Generation(
+        "Blackwell",
+        (100, 121),
+        Efficiency(0.793, 0.806, 0.660, 0.398, 0.940, 3.19e-5, 0.438, 0.351),
+        RooflineError(0.11, 0.22, 0.83, 1.09),
+    ),
+)
+QUANTIZED_ERROR = RooflineError(0.36, 0.70, 0.93, 3.34)
+"""On models with FP8 or 4-bit weights, all generations: none of them took part in the fits. Most of it is FP8, whose
+measured kernels take 60 µs a matrix on Hopper and 200 µs on Blackwell, however few tokens."""
+
+
+def generation_of(gpu: Gpu) -> Generation:
+    """The card's own; Ampere's for older ones, Hopper's for other makers' and unknown ones."""
+    for generation in GENERATIONS:
+        if generation.judges(gpu):
+            return generation
+    return GENERATIONS[0] if 0 < gpu.capability < GENERATIONS[0].capabilities[0] else GENERATIONS[2]
