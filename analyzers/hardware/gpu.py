@@ -13,6 +13,8 @@ from kvtune.analyzers.hardware.data_sheets import DATA_SHEETS
 from kvtune.tokenization.errors import UnusableInputError
 
 OPTION = "--hardware"
+CUSTOM = "custom"
+"""The name of a card that is given as a data sheet."""
 MOST_GPUS = 1 << 10
 
 _COUNT = re.compile(r"^(?P<name>.*?[^\s×x*])\s*(?<!rt)(?<!gt)[x×*]\s*(?P<count>\d{1,4})$", re.IGNORECASE)
@@ -116,4 +118,4 @@ def _own_data_sheet(text: str) -> Gpu:
         raise UnusableInputError(
             f"lacks {' and '.join(missing)}", field=OPTION, found=repr(text[:80]), wanted=_EXPECTED_OWN
         )
-    return Gpu("custom", int(values["memory"] * 2**30), values["bandwidth"] * 1e9, values["bf16"] * 1e12)
+    return Gpu(CUSTOM, int(values["memory"] * 2**30), values["bandwidth"] * 1e9, values["bf16"] * 1e12)

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kvtune.analyzers.hardware.gpu import Gpu
+from kvtune.analyzers.hardware.gpu import CUSTOM, Gpu
 from kvtune.analyzers.step_times.efficiency import QUANTIZED_ERROR, Efficiency, generation_of
 from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.step_times.model_work import ModelWork
@@ -62,7 +62,8 @@ class RooflineStepTimes:
     @cached_property
     def info(self) -> StepTimesInfo:
         generation = generation_of(self.gpu)
-        provenance = f"estimated from the data sheet of {self.gpu.name} and the model's config"
+        sheet = "the data sheet given" if self.gpu.name == CUSTOM else f"the data sheet of {self.gpu.name}"
+        provenance = f"estimated from {sheet} and the model's config"
         error = generation.error
         if self.work.is_quantized:
             error = QUANTIZED_ERROR
