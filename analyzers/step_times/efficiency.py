@@ -117,6 +117,10 @@ QUANTIZED_ERROR = RooflineError(0.36, 0.70, 0.93, 3.34)
 """On models with FP8 or 4-bit weights, all generations: none of them took part in the fits. Most of it is FP8, whose
 measured kernels take 60 µs a matrix on Hopper and 200 µs on Blackwell, however few tokens."""
 
+UNJUDGED_RANGE = (0.33, 3.0)
+"""On other makers' and older cards. Efficiencies of Ampere, Hopper or Blackwell on the judged pairs of the other
+generations are off by up to 2.7."""
+
 
 def generation_of(gpu: Gpu) -> Generation:
     """The card's own; Ampere's for older ones, Hopper's for other makers' and unknown ones."""

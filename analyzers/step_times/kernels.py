@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import math
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -289,7 +290,8 @@ def _has_experts(config: Mapping[str, Any]) -> bool:
 def _one_line(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"the model's config lacks {error.args[0]!s}"[:200]
-    return " ".join(str(error).split())[:200]
+    # What follows lists every architecture, or the key that was looked up.
+    return re.split(r"\.? Supported arch| for \w+Key \{", " ".join(str(error).split()))[0][:200]
 
 
 @contextlib.contextmanager

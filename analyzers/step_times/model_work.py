@@ -60,7 +60,8 @@ class ModelWork:
         dense_weights: that every token passes: mixers, dense feed-forward, shared experts, routers.
         activation_elements: that the matrices and experts read and write for one token.
         head_weights: of the output projection, which one token a request passes.
-        embedding_weights: stored beside it; 0 where both are the same matrix.
+        embedding_weights: stored beside it, and read a row a token; 0 where both are the same matrix.
+        repeated_weights: dense ones that several layers share (Zamba2): read by each, stored once.
         experts: None in a dense model.
         attention: by kind.
         state_bytes: of all recurrent states of a request.
@@ -74,6 +75,7 @@ class ModelWork:
     activation_elements: int
     head_weights: int
     embedding_weights: int
+    repeated_weights: int
     experts: Experts | None
     attention: tuple[AttentionWork, ...]
     state_bytes: float
@@ -102,13 +104,14 @@ class ModelWork:
     @cached_property
     def total_weights(self) -> int:
         """Weights of the language model, stored."""
-        return self.dense_weights + self.expert_weights + self.head_weights + self.embedding_weights
+        dense = self.dense_weights - self.repeated_weights
+        return dense + self.expert_weights + self.head_weights + self.embedding_weights
 
     @cached_property
     def stored_bytes(self) -> float:
         """Memory of the weights of the language model."""
         return (
-            self.dense_weights * self.dense_format.bytes
+            (self.dense_weights - self.repeated_weights) * self.dense_format.bytes
             + self.expert_weights * self.expert_format.bytes
             + (self.head_weights + self.embedding_weights) * self.head_bytes
         )
@@ -146,7 +149,8 @@ class ModelWork:
             dense_weights=sum(projection.weights for projection in matrices),
             activation_elements=_activations(matrices, feed_forward.experts),
             head_weights=head,
-            embedding_weights=0 if tied else head,
+            embedding_weights=(0 if tied else head) + _layer_embeddings(config),
+            repeated_weights=_repeated_weights(config, model, feed_forward),
             experts=feed_forward.experts,
             attention=_attention(config, model, kv_cache_dtype),
             state_bytes=_state_bytes(model),
@@ -173,6 +177,23 @@ def _mixers(config: ModelConfig, model: ModelLayers) -> list[tuple[Projection, .
         queries, _, output = attention_projections(config, main)
         mixers += [(queries, output)] * shared
     return mixers
+
+
+def _layer_embeddings(config: ModelConfig) -> int:
+    """Gemma 3n and 4 embed each token once more for every layer."""
+    width = config.integer("hidden_size_per_layer_input", default=0, minimum=0)
+    vocabulary = config.integer("vocab_size_per_layer_input", "vocab_size")
+    return config.num_layers * width * vocabulary
+
+
+def _repeated_weights(config: ModelConfig, model: ModelLayers, feed_forward: FeedForward) -> int:
+    """Zamba2's attention and feed-forward blocks take turns; its Mamba layers are all their own."""
+    blocks, uses = config.integer("num_mem_blocks", default=0, minimum=0), feed_forward.layers
+    if not blocks or blocks >= uses or model.main_attention is None:
+        return 0
+    attention = sum(each.weights for each in attention_projections(config, model.main_attention))
+    own = sum(each.weights for each in feed_forward.dense) // uses
+    return (uses - blocks) * (attention + own)
 
 
 def _activations(matrices: list[Projection], experts: Experts | None) -> int:

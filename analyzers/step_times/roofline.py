@@ -19,7 +19,13 @@ from functools import cached_property
 import numpy as np
 
 from kvtune.analyzers.hardware.gpu import CUSTOM, Gpu
-from kvtune.analyzers.step_times.efficiency import QUANTIZED_ERROR, Efficiency, generation_of
+from kvtune.analyzers.step_times.efficiency import (
+    QUANTIZED_ERROR,
+    UNJUDGED_RANGE,
+    Efficiency,
+    RooflineError,
+    generation_of,
+)
 from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.step_times.model_work import ModelWork
 from kvtune.analyzers.step_times.shape import StepShape
@@ -64,21 +70,25 @@ class RooflineStepTimes:
         generation = generation_of(self.gpu)
         sheet = "the data sheet given" if self.gpu.name == CUSTOM else f"the data sheet of {self.gpu.name}"
         provenance = f"estimated from {sheet} and the model's config"
-        error = generation.error
+        error: RooflineError | None = generation.error
+        low, high = generation.error.range
         if self.work.is_quantized:
-            error = QUANTIZED_ERROR
             provenance += "; quantized weights, where estimates and measured kernels differ most"
-        elif not generation.judges(self.gpu):
+            error = QUANTIZED_ERROR
+            low, high = error.range
+        if not generation.judges(self.gpu):
             provenance += (
                 f"; efficiencies of {generation.name} GPUs, as no kernels of its own generation are measured"
             )
+            error = None
+            low, high = min(low, UNJUDGED_RANGE[0]), max(high, UNJUDGED_RANGE[1])
         return StepTimesInfo(
             source="roofline",
             hardware=self.gpu.name,
             tensor_parallel=self.tensor_parallel,
             provenance=provenance,
-            error=error.relative,
-            range=error.range,
+            error=error.relative if error is not None else None,
+            range=(low, high),
         )
 
     def prefill_s(self, start: Int64, tokens: Int64) -> Float64:

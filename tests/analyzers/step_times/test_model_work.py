@@ -73,6 +73,7 @@ def test_tiny_model_by_hand() -> None:
         ("deepseek-v3", 671, 37),
         ("falcon-h1-7b", 7.59, 7.59),
         ("gemma-4-26b-a4b", 25.2, 3.8),
+        ("gemma-4-e4b", 8, 4.5),  # 2.8 of them embeddings of layers
         ("granite-4.0-h-small", 32, 9),
         ("granite-4.0-h-tiny", 7, 1.5),
         ("jamba-v0.1", 52, 12),
@@ -85,6 +86,7 @@ def test_tiny_model_by_hand() -> None:
         ("qwen3.5-27b", 27, 27),
         ("qwen3.5-35b-a3b", 35, 3.2),
         ("qwen3.5-122b-a10b", 122, 10),
+        ("zamba2-7b", 7.4, 10.9),  # two shared blocks, used 13 times
     ],
 )
 def test_published_sizes(name: str, total: float, active: float) -> None:

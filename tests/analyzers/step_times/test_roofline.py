@@ -145,6 +145,8 @@ def test_efficiencies_of_a_card(name: str, expected: str, own: bool) -> None:
     assert (generation.name, generation.judges(gpu)) == (expected, own)
     info = RooflineStepTimes.of(ModelWork.of(parsed(TINY)), gpu).info
     assert ("as no kernels of its own generation are measured" in info.provenance) is not own
+    assert (info.error is None) is not own
+    assert (info.range == (0.33, 3.0)) is not own
     assert ("from the data sheet given" in info.provenance) is ("=" in name)
 
 
