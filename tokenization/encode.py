@@ -23,7 +23,7 @@ from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.rejects import REASONS
 from kvtune.tokenization.request import Identity, Request
 from kvtune.tokenization.tokenizers.pieces import SurrogateError
-from kvtune.tokenization.trace import OnePart, TokenTrace
+from kvtune.tokenization.trace import Int64, OnePart, TokenTrace
 
 OnReject = Callable[[Request, str, UnusableInputError], None]
 """Told of each request that is left out: the request, a reason of `rejects.REASONS`, the error."""
@@ -169,6 +169,8 @@ class _Kept:
     arrival: list[float] = field(default_factory=list)
     namespace: list[int] = field(default_factory=list)
     output_tokens: list[int] = field(default_factory=list)
+    logged_prompt_tokens: list[int] = field(default_factory=list)
+    logged_cached_tokens: list[int] = field(default_factory=list)
     sessions: list[str | None] = field(default_factory=list)
     servers: list[str | None] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
@@ -180,6 +182,8 @@ class _Kept:
         self.arrival.append(np.nan if request.arrival is None else request.arrival)
         self.namespace.append(namespace)
         self.output_tokens.append(-1 if request.output_tokens is None else request.output_tokens)
+        self.logged_prompt_tokens.append(-1 if request.prompt_tokens is None else request.prompt_tokens)
+        self.logged_cached_tokens.append(-1 if request.cached_tokens is None else request.cached_tokens)
         self.sessions.append(request.session)
         self.servers.append(request.server)
         self.families.append(family)
@@ -247,6 +251,8 @@ def _trace(rows: RowEncoder, blocks: BlockRows, kept: _Kept) -> TokenTrace:
         output_tokens=output_tokens if (output_tokens >= 0).any() else None,
         outputs=outputs if answers is not None else None,
         output_offsets=output_offsets if answers is not None else None,
+        logged_prompt_tokens=None if is_blocks else _where_logged(kept.logged_prompt_tokens),
+        logged_cached_tokens=_where_logged(kept.logged_cached_tokens),
         retokenised_outputs=rows.retokenised,
         sessions=kept.sessions if any(session is not None for session in kept.sessions) else None,
         servers=kept.servers if any(server is not None for server in kept.servers) else None,
@@ -254,3 +260,8 @@ def _trace(rows: RowEncoder, blocks: BlockRows, kept: _Kept) -> TokenTrace:
         tool_sets=kept.tool_sets if any(tools is not None for tools in kept.tool_sets) else None,
         parts=OnePart() if is_blocks else rows.parts,
     )
+
+
+def _where_logged(counts: list[int]) -> Int64 | None:
+    array = np.array(counts, dtype=np.int64)
+    return array if (array >= 0).any() else None

@@ -37,7 +37,8 @@ class Request(msgspec.Struct, kw_only=True):
         token_ids: prompt ids as they are.
         block_hashes: one id per block of `hash_block_size` tokens; equal ids mean an equal prefix up to and
             including that block; the last block may be partial.
-        prompt_tokens: prompt length in tokens where the log states it (required with `block_hashes`).
+        prompt_tokens: prompt length in tokens as the server counted it, where logged (required with `block_hashes`).
+        cached_tokens: how many of them the server took from its cache, where logged.
         tools, documents, chat_template, chat_template_kwargs, add_generation_prompt, continue_final_message,
             add_special_tokens: as the engine's API takes them; None means the engine's default.
         output: the assistant message, a completion text, or output ids, where logged.
@@ -57,6 +58,7 @@ class Request(msgspec.Struct, kw_only=True):
     block_hashes: list[int] | None = None
     hash_block_size: int | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     chat_template: str | None = None

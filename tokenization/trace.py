@@ -61,6 +61,10 @@ class TokenTrace:
         ids: request ids, unique.
         span: tokens per element.
         output_tokens: int64[R], answer lengths; -1 where unknown.
+        logged_prompt_tokens: int64[R], prompt lengths by the server's own count; -1 where not logged. None where no
+            request logs one, or where they are the only lengths (block hashes).
+        logged_cached_tokens: int64[R], tokens of each prompt that the server took from its cache; -1 where not logged,
+            None where no request logs one.
         outputs, output_offsets: recorded answers as ids, laid out like the prompts; None where the trace
             has no answers that could be tokenized.
         retokenised_outputs: how many of the outputs were text, given ids by re-rendering.
@@ -80,6 +84,8 @@ class TokenTrace:
     ids: Sequence[str]
     span: int = 1
     output_tokens: Int64 | None = None
+    logged_prompt_tokens: Int64 | None = None
+    logged_cached_tokens: Int64 | None = None
     outputs: UInt32 | None = None
     output_offsets: Int64 | None = None
     retokenised_outputs: int = 0
@@ -116,6 +122,9 @@ class TokenTrace:
             outputs, output_offsets = _select_rows(outputs, output_offsets, keep)
         namespace = np.unique(self.namespace[kept], return_inverse=True)[1].astype(np.int32)
 
+        def counts(array: Int64 | None) -> Int64 | None:
+            return None if array is None else array[kept]
+
         def picked(names: Sequence[T] | None) -> list[T] | None:
             return None if names is None else [names[place] for place in places]
 
@@ -127,7 +136,9 @@ class TokenTrace:
             arrival=self.arrival[kept],
             namespace=namespace,
             ids=[self.ids[place] for place in places],
-            output_tokens=None if self.output_tokens is None else self.output_tokens[kept],
+            output_tokens=counts(self.output_tokens),
+            logged_prompt_tokens=counts(self.logged_prompt_tokens),
+            logged_cached_tokens=counts(self.logged_cached_tokens),
             outputs=outputs,
             output_offsets=output_offsets,
             sessions=picked(self.sessions),

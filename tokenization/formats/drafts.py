@@ -10,6 +10,7 @@ from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.answers import Output, answer_tokens, output_of
 from kvtune.tokenization.formats.format import Draft, Place, Record
+from kvtune.tokenization.formats.usage import NO_USAGE, Usage, usage_of
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Identity, Message, Request
 
@@ -31,10 +32,12 @@ class Origin(msgspec.Struct, frozen=True):
     output: Output = None
     output_tokens: int | None = None
     stream: bool | None = None
+    usage: Usage = NO_USAGE
 
     def renamed(self, id: str, **changes: Any) -> Origin:
-        """The same for another request of the same record."""
-        return msgspec.structs.replace(self, id=id, **changes)
+        """The same for another request of the same record, to which a usage of the whole does not belong."""
+        usage = self.usage if id == self.id else NO_USAGE
+        return msgspec.structs.replace(self, id=id, **({"usage": usage} | changes))
 
 
 def origin_of(
@@ -51,6 +54,7 @@ def origin_of(
         "server": fields.server_of(record, place),
         "identity": fields.identity_of(record if body is None else body, record, place),
         "output": output,
+        "usage": usage_of(record, response),
     }
     if "time" not in known:
         found["time"] = fields.time_of(record)
@@ -77,7 +81,8 @@ def draft(origin: Origin, **prompt: Any) -> Draft:
         identity=origin.identity,
         output=origin.output,
         output_tokens=origin.output_tokens,
-        **prompt,
+        cached_tokens=origin.usage.cached_tokens,
+        **({"prompt_tokens": origin.usage.prompt_tokens} | prompt),
     )
     return Draft(request, origin.time, origin.stream)
 

@@ -70,13 +70,17 @@ def write_line(request: Request) -> bytes:
         "conversation": request.session,
         "response": None if isinstance(output, list) else output,
     }
-    known = {
+    known: dict[str, Any] = {
         "lora": request.identity.lora,
         "lora_path": request.identity.lora_path,
         "tenant": request.identity.tenant,
         "server": request.server,
         "output_tokens": request.output_tokens,
     }
+    if request.prompt_tokens is not None:
+        cached = request.cached_tokens
+        details = None if cached is None else {"cached_tokens": cached}
+        known["usage"] = {"prompt_tokens": request.prompt_tokens, "prompt_tokens_details": details}
     line |= {name: value for name, value in known.items() if value is not None}
     return msgspec.json.encode(line)
 

@@ -20,6 +20,7 @@ from kvtune.tokenization.formats.genai_messages import (
 from kvtune.tokenization.formats.messages import checked_messages
 from kvtune.tokenization.formats.openinference import is_openinference, read_span
 from kvtune.tokenization.formats.spans import Span, indexed, is_spans, spans_of
+from kvtune.tokenization.formats.usage import usage_of_attributes
 from kvtune.tokenization.rejects import RecordError
 
 _NO_REQUEST = ("embeddings", "execute_tool", "create_agent", "invoke_agent", "invoke_workflow")
@@ -73,6 +74,7 @@ def _origin(span: Span, place: Place, name: str) -> Origin:
         identity=fields.identity_of({"model": model}, attributes, place),
         output=_answer(span, answers),
         output_tokens=_output_tokens(attributes),
+        usage=usage_of_attributes(attributes),
     )
 
 
