@@ -1,14 +1,48 @@
-"""The recommendation as the report states it: flags, gain, interval, doubts and what it rests on."""
+"""The recommendation as the report gives it: flags, gain, interval, what it is worth, doubts and what it rests on."""
 
 from __future__ import annotations
 
-from kvtune.analyzers.recommend import Choice
-from kvtune.analyzers.report import Recommendation
+from dataclasses import dataclass
+
+from kvtune.analyzers.decision import Choice
+from kvtune.analyzers.report import PlanStep, Recommendation, RegretInfo
 from kvtune.analyzers.why import Setting
 
 
-def recommendation(choice: Choice, *, why: str, setting: Setting, caveats: tuple[str, ...]) -> Recommendation:
+@dataclass(frozen=True)
+class Worth:
+    """What saved prefill time comes to on this traffic.
+
+    Attributes:
+        gpus: that a step occupies. duration_s: of the trace, first to last arrival; None where it is not known.
+        gpu_hour_price: of one GPU; None where nobody gave it.
+    """
+
+    gpus: int
+    duration_s: float | None
+    gpu_hour_price: float | None
+
+    def words(self, choice: Choice) -> str:
+        """`GPU time of prefill −16%, 4.1 GPU-minutes an hour of this traffic (…)`."""
+        if not choice.objective.in_seconds or choice.action not in ("set", "unset"):
+            return ""
+        what = "GPU time of prefill" if choice.objective.kind == "gpu-time" else "Time to first token"
+        text = f"{what} {-choice.gain_fraction:+.0%}".replace("-", "−")
+        if choice.objective.kind == "gpu-time" and self.duration_s:
+            saved = choice.gain * self.gpus * 3600 / self.duration_s
+            unit, scale = ("GPU-minutes", 60) if saved >= 60 else ("GPU-seconds", 1)
+            text += f", {saved / scale:,.1f} {unit} an hour of this traffic"
+            if self.gpu_hour_price is not None:
+                text += f" ({saved / 3600 * self.gpu_hour_price:,.2f} an hour at {self.gpu_hour_price:,g} a GPU-hour)"
+        return text + "."
+
+
+def recommendation(
+    choice: Choice, *, why: str, setting: Setting, worth: Worth, caveats: tuple[str, ...]
+) -> Recommendation:
     """Put a choice into the report's words. `caveats` are those of the inputs; doubts about the choice go first."""
+    changes = choice.action in ("set", "unset")
+    worst = choice.regret.worst if choice.regret is not None else None
     return Recommendation(
         action=choice.action,
         unit=choice.unit,
@@ -21,4 +55,38 @@ def recommendation(choice: Choice, *, why: str, setting: Setting, caveats: tuple
         confidence=choice.confidence,
         why=why,
         caveats=(*choice.doubts, *caveats),
+        objective=choice.objective.kind,
+        prefill_change=-choice.gain_fraction if choice.objective.in_seconds and changes else None,
+        saved_s=choice.gain if choice.objective.in_seconds and changes else None,
+        worth=worth.words(choice),
+        regret=RegretInfo(tokens_fraction=worst[0], over=worst[1]) if worst is not None else None,
+        plan=tuple(range(len(plan(choice, setting)))),
     )
+
+
+def plan(choice: Choice, setting: Setting) -> tuple[PlanStep, ...]:
+    """What to do, in order; empty where nothing changes."""
+    if choice.action == "set":
+        before = (
+            "drop the flag"
+            if setting.current_unit == setting.default_unit
+            else f"set --prefix-match-unit {setting.current_unit}"
+        )
+        return (
+            PlanStep(
+                kind="flag",
+                flags=(f"--prefix-match-unit {choice.unit}",),
+                text=f"Add --prefix-match-unit {choice.unit} to the serve command and restart. To go back, {before} "
+                "and restart: nothing else changes.",
+            ),
+        )
+    if choice.action == "unset":
+        return (
+            PlanStep(
+                kind="flag",
+                flags=(),
+                text="Drop --prefix-match-unit from the serve command and restart. To go back, set "
+                f"--prefix-match-unit {setting.current_unit} and restart: nothing else changes.",
+            ),
+        )
+    return ()

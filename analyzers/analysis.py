@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
+from kvtune.analyzers.decision import Choice, Evidence, Outcome, choose
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.profiles import profile_for
-from kvtune.analyzers.recommend import Choice, Outcome, choose
 from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
@@ -79,7 +81,7 @@ class Analysis:
             results={grid: self.result_on(grid) for grid in grids},
             current_unit=self.setting.current_unit,
             recommended_unit=self.choice.unit,
-            step_cost=self.setting.step_cost,
+            step_overhead=self.setting.step_overhead,
             workers=self.options.workers,
         )
 
@@ -134,9 +136,10 @@ def find(
         progress=progress,
         meanwhile=partial(meanwhile, trace),
     )
-    outcomes = sweep.outcomes(candidates)
     times = options.step_times
     prefill_s = sweep.prefill_s(times) if times.info.source != "none" else None
+    outcomes = sweep.outcomes(candidates, prefill_s, task.inputs.arrival)
+    objective = options.decides_by()
     grid = {row.unit: row.effective_unit for row in candidates}
     setting = Setting(
         prompt_tokens=trace.prompt_tokens,
@@ -144,7 +147,7 @@ def find(
         current_unit=grid[sweep.current_unit],
         default_unit=grid[sweep.default_unit],
         scheduler_block_size=sizes.scheduler_block_size,
-        step_cost=options.step_cost_tokens,
+        objective=objective,
         has_recurrent_state=any(group.kind == "mamba" for group in config.groups),
         caches=config.enable_prefix_caching,
         refused=len(sweep.results[sweep.current_unit].refused),
@@ -153,18 +156,18 @@ def find(
         outcomes,
         current_unit=setting.current_unit,
         default_unit=setting.default_unit,
-        step_cost=options.step_cost_tokens,
-        sessions=sessions,
+        objective=objective,
+        evidence=_evidence(trace, shared, sessions),
         seed=options.seed,
         refused=setting.refused,
         others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
     if replica is None and config.enable_prefix_caching:
-        caveats += ("the log names no replicas: all requests were taken to meet one cache (--replicas)",)
+        caveats += ("No replica IDs in the log: assuming one server. Use --replicas N to model several.",)
     elif replica is not None and options.replicas > 1 and logged_replicas(trace) is None:
         caveats += (
-            f"requests were routed over {options.replicas} replicas by {options.route}, not as logged",
+            f"Requests are routed over {options.replicas} replicas ({options.route}), not as logged.",
         )
     return Analysis(
         undivided,
@@ -183,6 +186,16 @@ def find(
         setting,
         choice,
     )
+
+
+def _evidence(trace: TokenTrace, shared: SharedPrefixes, sessions: Int32) -> Evidence:
+    lengths = trace.prompt_tokens
+    families = np.zeros(len(trace), dtype=np.int32)
+    if trace.families is not None:
+        families = np.unique(np.array(trace.families), return_inverse=True)[1].astype(np.int32)
+    peers = np.maximum(shared.shared_with, 0)
+    repeated = (shared.shared_with >= 0) & (shared.shared == lengths - 1) & (lengths[peers] == lengths)
+    return Evidence(lengths, shared.shared, sessions, families, len(trace) - int(repeated.sum()))
 
 
 def _check_lengths(config: EngineConfig, trace: TokenTrace) -> None:

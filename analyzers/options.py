@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kvtune.analyzers.decision.objective import NOMINAL_OVERHEAD, Objective
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.report import HardwareInfo, SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.step_times import ASSUMED, StepTimes
+from kvtune.analyzers.step_times.overhead import token_s
 
 Arrivals = Literal["sequential", "trace"]
 
@@ -20,7 +22,9 @@ class AnalyzeOptions:
 
     Attributes:
         units: units to list and replay besides the current and the default one; None is `auto`.
-        step_cost_tokens: what one more prefill step costs, in prefilled tokens.
+        step_cost_tokens: what one more prefill step costs, in prefilled tokens; None: not given.
+        objective: what the choice minimises where step times are known.
+        gpu_hour_price: of one GPU for an hour, in any currency; None: not given.
         step_times: what steps take, with `arrivals="trace"`.
         bin_width: of the histogram, tokens; None picks one.
         window_s: length of the slices of time for which the best unit is shown; None shows none.
@@ -35,7 +39,9 @@ class AnalyzeOptions:
     units: tuple[int, ...] | None = None
     arrivals: Arrivals = "sequential"
     outputs: Outputs = "none"
-    step_cost_tokens: int = 128
+    step_cost_tokens: int | None = None
+    objective: Literal["gpu-time", "ttft", "tokens"] = "gpu-time"
+    gpu_hour_price: float | None = None
     step_times: StepTimes = ASSUMED
     bin_width: int | None = None
     window_s: float | None = None
@@ -47,6 +53,21 @@ class AnalyzeOptions:
     seed: int = 0
     workers: int = 1
     check_integrity: bool = False
+
+    def decides_by(self) -> Objective:
+        """What the choice minimises: a step overhead that was given, else step times, else the worst case."""
+        if self.step_cost_tokens is not None:
+            return Objective("overhead", self.step_cost_tokens)
+        if self.step_times.info.source == "none":
+            return Objective("tokens") if self.objective == "tokens" else Objective()
+        return Objective(
+            self.objective, NOMINAL_OVERHEAD, token_s(self.step_times), self.step_times.info.range
+        )
+
+    @property
+    def step_overhead(self) -> int:
+        """Tokens a step, in net gains that are stated in tokens."""
+        return NOMINAL_OVERHEAD if self.step_cost_tokens is None else self.step_cost_tokens
 
     def engine(self, config: EngineConfig) -> EngineConfig:
         """The server as it is replayed: by timestamps it schedules asynchronously, as servers do; one request at a

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kvtune.analyzers.advice import recommendation
+from kvtune.analyzers.advice import Worth, plan, recommendation
 from kvtune.analyzers.analysis import Analysis, find
+from kvtune.analyzers.decision import decision_line
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
@@ -21,6 +22,7 @@ from kvtune.analyzers.pool.capacity import explore_pools
 from kvtune.analyzers.pool.caveat import pool_caveat
 from kvtune.analyzers.pool.footprint import footprints, pool_for
 from kvtune.analyzers.report import (
+    DecisionRangeInfo,
     LossesBySetting,
     Measured,
     Refused,
@@ -89,7 +91,7 @@ def analyze(
             arrivals=options.arrivals,
             outputs=options.outputs,
             scheduling=config.scheduling,
-            step_cost_tokens=options.step_cost_tokens,
+            step_cost_tokens=options.step_overhead,
             refused=tuple(
                 Refused(
                     id=trace.ids[index],
@@ -106,7 +108,7 @@ def analyze(
             shared=shared,
             prompt_tokens=trace.prompt_tokens,
             sessions=found.sessions,
-            step_cost=options.step_cost_tokens,
+            step_cost=options.step_overhead,
             seed=options.seed,
             prefill_s=found.prefill_s,
         ),
@@ -139,7 +141,8 @@ def analyze(
             found.outcomes,
             current_unit=found.setting.current_unit,
             recommended_unit=found.choice.unit,
-            step_cost=options.step_cost_tokens,
+            objective=found.setting.objective,
+            prompt_tokens=trace.prompt_tokens,
             window_s=options.window_s,
         )
         if options.window_s
@@ -149,12 +152,28 @@ def analyze(
             found.choice,
             why=explain_choice(found.choice, found.outcomes, found.setting),
             setting=found.setting,
+            worth=Worth(
+                gpus=options.step_times.info.tensor_parallel,
+                duration_s=provenance.trace.duration_s,
+                gpu_hour_price=options.gpu_hour_price,
+            ),
             caveats=(
                 *found.caveats,
                 *provenance.assumed,
                 *pool_caveat(config, needs, pools, found.choice.unit),
             ),
         ),
+        plan=plan(found.choice, found.setting),
+        decision_line=tuple(
+            DecisionRangeInfo(
+                from_tokens=float(part.from_tokens),
+                to_tokens=None if part.to_tokens is None else float(part.to_tokens),
+                unit=part.unit,
+            )
+            for part in decision_line(found.outcomes)
+        )
+        if len(found.outcomes) > 1
+        else (),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
     )
 

@@ -348,8 +348,45 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     advice: bool = True
 
 
+class DecisionRangeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The best unit for step overheads from `from_tokens` up to `to_tokens` (None: without end), tokens a step."""
+
+    from_tokens: float
+    to_tokens: float | None
+    unit: int
+
+
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of what to do.
+
+    Attributes:
+        kind: of change: a flag of the server, prompts sent beforehand, an edit of prompts, another server setting.
+        flags: to be given; empty where one is dropped; None for changes that are no flag.
+        text: what to do, and how to go back. if_only_this: what happens if only this step is done; None where nothing
+            else is needed.
+    """
+
+    kind: Literal["flag", "warm_up", "edit", "server"]
+    flags: tuple[str, ...] | None = None
+    text: str
+    if_only_this: str | None = None
+
+
+class RegretInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the recommendation can lose against the best unit: a fraction of all prompt tokens, and over what."""
+
+    tokens_fraction: float
+    over: str
+
+
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
-    """The one thing to do. `unit` is the effective one, also where nothing changes."""
+    """The one thing to do. `unit` is the effective one, also where nothing changes.
+
+    Attributes:
+        objective: what the choice minimises. prefill_change: of the objective's time, a fraction; saved_s: of it,
+            seconds; None where tokens decide. worth: what that comes to, in words.
+        regret: what the choice can lose. plan: places of the steps in the report's `plan`.
+    """
 
     action: Action
     unit: int
@@ -362,6 +399,12 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Confidence
     why: str
     caveats: tuple[str, ...] = ()
+    objective: Literal["gpu-time", "ttft", "tokens", "overhead", "worst-case"] = "overhead"
+    prefill_change: float | None = None
+    saved_s: float | None = None
+    worth: str = ""
+    regret: RegretInfo | None = None
+    plan: tuple[int, ...] = ()
 
 
 class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -396,6 +439,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     levers: tuple[Lever, ...] = ()
     validation: Validation | None = None
     recommendation: Recommendation
+    plan: tuple[PlanStep, ...] = ()
+    decision_line: tuple[DecisionRangeInfo, ...] = ()
     step_times: StepTimesInfo | None = None
     hardware: HardwareInfo | None = None
     requests: tuple[RequestRow, ...] | UnsetType = UNSET

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from kvtune.analyzers.decision import Outcome, session_interval
 from kvtune.analyzers.ends import count_ends_by_part
 from kvtune.analyzers.hash_cost import hash_positions
 from kvtune.analyzers.histogram import histogram_of_ends
-from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.recommend import Outcome
 from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.report import (
     Candidate,

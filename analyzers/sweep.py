@@ -5,14 +5,14 @@ Knows candidates and the replay; not what is made of the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from kvtune.analyzers.decision import Outcome
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.recommend import Outcome
 from kvtune.analyzers.replay import ReplayInput, ReplayResult
 from kvtune.analyzers.replays import Replays, ReplayTask
 from kvtune.analyzers.shared import SharedPrefixes
@@ -42,6 +42,9 @@ class Sweep:
             return self.results[candidate.unit]
         return self.results[self.default_unit] if candidate.valid and candidate.rule else None
 
+    def _replayed(self, unit: int) -> int:
+        return unit if unit in self.results else self.default_unit
+
     def prefill_s(self, step_times: StepTimes) -> dict[int, Float64]:
         """float64[R] by unit: seconds of each request's prefill steps, each alone."""
         sizes = [len(result.prefill_chunks) for result in self.results.values()]
@@ -57,14 +60,29 @@ class Sweep:
             )
         }
 
-    def outcomes(self, candidates: Sequence[UnitCandidate]) -> list[Outcome]:
-        """One outcome per distinct grid, coarsest first: what there is to choose from."""
+    def outcomes(
+        self,
+        candidates: Sequence[UnitCandidate],
+        prefill_s: Mapping[int, Float64] | None = None,
+        arrival: Float64 | None = None,
+    ) -> list[Outcome]:
+        """One outcome per distinct hit alignment, coarsest first: what there is to choose from.
+
+        Args:
+            prefill_s: float64[R] by unit, where step times are known. arrival: float64[R], of a replay by timestamps.
+        """
         chosen: dict[int, Outcome] = {}
         for candidate in candidates:
             result = self.of(candidate)
             if result is not None and candidate.effective_unit not in chosen:
                 chosen[candidate.effective_unit] = Outcome(
-                    candidate.effective_unit, result.hit_tokens, result.prefill_steps
+                    candidate.effective_unit,
+                    result.hit_tokens,
+                    result.prefill_steps,
+                    None if prefill_s is None else prefill_s[self._replayed(candidate.unit)],
+                    None
+                    if prefill_s is None or arrival is None or result.first_token_s is None
+                    else result.first_token_s - arrival,
                 )
         return list(chosen.values())
 

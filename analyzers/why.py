@@ -1,8 +1,8 @@
-"""The recommendation in words: what the choice gains, and why the finest unit is or is not the best one.
+"""The recommendation in words: what it minimises and brings, and why the finest match unit is or is not the best one.
 
-A finer unit does not keep states along a prompt. It adds one resumable position: the prompt's own last unit
-boundary, floor((P - 1) / unit) * unit. That position serves a later prompt only where it lies inside text which
-that prompt repeats; counting those prompts explains most differences between units.
+A finer unit does not keep states along a prompt. It adds one resumable position: the prompt's own last boundary,
+floor((P - 1) / unit) * unit. That position serves a later prompt only where it lies inside text which that prompt
+repeats; counting those prompts explains most differences between units.
 
 Knows lengths, shared lengths and outcomes; no engine, no terminal.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvtune.analyzers.recommend import Choice, Outcome, best_unit, net_gain
+from kvtune.analyzers.decision import Choice, Objective, Outcome
 from kvtune.tokenization.trace import Int64
 
 
@@ -21,8 +21,12 @@ class Setting:
     """What the words are about.
 
     Attributes:
+        prompt_tokens: int64[R].
         repeated: int64[R], the longest prefix of each prompt that a later one repeats.
-        refused: requests that can never fit the pool.
+        current_unit, default_unit: effective units.
+        objective: what the choice minimises.
+        has_recurrent_state: the model has layers that resume from kept states only.
+        caches: prefix caching is on. refused: requests that can never fit the pool.
     """
 
     prompt_tokens: Int64
@@ -30,10 +34,15 @@ class Setting:
     current_unit: int
     default_unit: int
     scheduler_block_size: int
-    step_cost: int
+    objective: Objective
     has_recurrent_state: bool
     caches: bool = True
     refused: int = 0
+
+    @property
+    def step_overhead(self) -> int:
+        """Tokens, of net gains that are stated in tokens."""
+        return self.objective.step_overhead
 
 
 def useful_tails(prompt_tokens: Int64, repeated: Int64, unit: int) -> int:
@@ -43,94 +52,60 @@ def useful_tails(prompt_tokens: Int64, repeated: Int64, unit: int) -> int:
 
 
 def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting) -> str:
-    """Two to four sentences for the report's `why`."""
+    """One to three sentences for the report's `why`."""
     by_unit = {outcome.unit: outcome for outcome in outcomes}
     current, best = by_unit[setting.current_unit], by_unit[choice.unit]
-    finest = by_unit[min(by_unit)]
     if not setting.caches:
-        return "Prefix caching is off: every prompt is computed whole, whatever the unit."
+        return "Prefix caching is off: every prompt is computed whole, whatever the match unit."
     if setting.refused == len(setting.prompt_tokens):
-        return "No request fits the pool: nothing is reused, whatever the unit."
-    if choice.action == "cannot_help":
+        return "No request fits the pool: nothing is reused, whatever the match unit."
+    if choice.action == "cannot_help" and len(outcomes) == 1:
         return (
-            f"Hits land on multiples of {choice.unit:,} tokens whatever the unit: no other unit that the engine "
-            "accepts changes the grid."
+            f"Hits are multiples of {choice.unit:,} tokens whatever the match unit: no unit that the engine accepts "
+            "changes that."
         )
-    sentences = [_headline(choice, outcomes, current, best, setting)]
-    if setting.has_recurrent_state:
-        sentences += _about_finest(best, finest, current, setting)
-    return " ".join(sentences)
+    if choice.action == "cannot_help":
+        return "The log's own numbers disagree with this replay, so no match unit is advised."
+    sentences = [_what_is_minimised(choice, outcomes, current, best)]
+    finest = by_unit[min(by_unit)]
+    if setting.has_recurrent_state and finest.unit != best.unit:
+        sentences += _about_finest(best, finest, setting)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _what_others_gain(outcomes: Sequence[Outcome], current: Outcome, step_cost: int) -> str:
-    """Of the units that are not in force, where none of them is advised."""
+def _what_is_minimised(choice: Choice, outcomes: Sequence[Outcome], current: Outcome, best: Outcome) -> str:
     if len(outcomes) == 1:
-        return "no other was replayed"
-    other = best_unit(outcomes, current, step_cost)
-    gain = net_gain(other, current, step_cost)
-    if other is current or gain <= 0:
-        return "no other gains more, net of its steps"
-    return f"that unit {other.unit:,} gains more ({gain:,} net of its steps) is not certain"
+        return "No other match unit was replayed."
+    least = {
+        "gpu-time": "the least GPU time of prefill",
+        "ttft": "the least time to first token",
+        "tokens": "the fewest recomputed tokens",
+        "overhead": f"the largest net gain at a step overhead of {choice.objective.step_overhead:,} tokens",
+        "worst-case": "the smallest worst loss over step overheads from "
+        f"{choice.objective.overheads[0]:,.0f} to {choice.objective.overheads[1]:,.0f} tokens",
+    }[choice.objective.kind]
+    if best is current and choice.action == "keep" and any("would gain" in doubt for doubt in choice.doubts):
+        return "No other match unit is surely better."
+    return f"Match unit {best.unit:,} has {least}."
 
 
-def _headline(
-    choice: Choice, outcomes: Sequence[Outcome], current: Outcome, best: Outcome, setting: Setting
-) -> str:
-    today = f"today's unit ({setting.current_unit:,})"
-    if choice.action == "keep":
-        hits = int(current.hit_tokens.sum())
-        finer = (
-            "already lets hits end inside a block and " if current.unit < setting.scheduler_block_size else ""
-        )
-        others = _what_others_gain(outcomes, current, setting.step_cost)
-        return f"Unit {choice.unit:,}, in force today, {finer}reuses {hits:,} tokens; {others}."
-    before, after = int(current.hit_tokens.sum()), int(best.hit_tokens.sum())
-    change = (
-        f"{abs(after - before) / before * 100:.1f} % {'more' if after >= before else 'less'}"
-        if before
-        else ""
-    )
-    more = f"{change} than" if before else "where none is reused with"
-    return f"Unit {best.unit:,} reuses {after:,} tokens, {more} {today}."
-
-
-def _about_finest(best: Outcome, finest: Outcome, current: Outcome, setting: Setting) -> list[str]:
+def _about_finest(best: Outcome, finest: Outcome, setting: Setting) -> list[str]:
     requests = len(setting.prompt_tokens)
-
-    def tails(outcome: Outcome) -> int:
-        return useful_tails(setting.prompt_tokens, setting.repeated, outcome.unit)
-
-    rule = "A hit needs a recurrent state that the engine kept, and each prompt leaves one at its last unit boundary"
-    if finest.unit == best.unit:
-        if finest is current:
-            return []
-        return [
-            f"{rule}; at {best.unit:,} that boundary lies in text which a later prompt repeats for {tails(best):,} of "
-            f"{requests:,} prompts, so the finest unit replayed is also the best."
-        ]
-    gain = net_gain(finest, current, setting.step_cost)
-    net = f"{'gains' if gain >= 0 else 'loses'} {abs(gain):,} net"
-    hits = int(finest.hit_tokens.sum())
-    one, other = tails(best), tails(finest)
-    if other < one / 2:
-        fewer = f"only for {other:,}" if other else "for none"
-        return [
-            f"{rule}: at {best.unit:,} it lies in text which a later prompt repeats for {one:,} of {requests:,} "
-            f"prompts, at {finest.unit:,} {fewer}, where it mostly falls into each prompt's own end.",
-            f"So the finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens"
-            + (", today's figure." if finest is current else f" and {net}."),
-        ]
-    extra = int((finest.prefill_steps - best.prefill_steps).sum())
-    link = "but" if hits > int(best.hit_tokens.sum()) and extra > 0 else "and"
-    more = "more" if extra >= 0 else "fewer"
-    steps = "step" if abs(extra) == 1 else "steps"
-    best_gain = net_gain(best, current, setting.step_cost)
-    tied = ", too little more for the finer unit" if best is not current and gain > best_gain else ""
-    if finest is current:
-        ending = f", which cost {setting.step_cost:,} tokens each."
-    else:
-        ending = f": at {setting.step_cost:,} tokens a step it {net}{tied}."
+    at_best, at_finest = (
+        useful_tails(setting.prompt_tokens, setting.repeated, outcome.unit) for outcome in (best, finest)
+    )
+    hits, steps = (
+        int(getattr(finest, name).sum()) - int(getattr(best, name).sum())
+        for name in ("hit_tokens", "prefill_steps")
+    )
+    compared = (
+        f"The finest unit replayed ({finest.unit:,}) reuses {abs(hits):,} tokens {'more' if hits >= 0 else 'less'} and "
+        f"takes {abs(steps):,} {'more' if steps >= 0 else 'fewer'} prefill steps."
+    )
+    if at_finest >= at_best / 2:
+        return [compared]
     return [
-        f"The finest unit replayed ({finest.unit:,}) reuses {hits:,} tokens {link} takes {abs(extra):,} {more} prefill "
-        f"{steps} than {best.unit:,}{ending}"
+        compared,
+        f"Each prompt leaves a state at its last boundary: with unit {best.unit:,} it lies in text that a later prompt "
+        f"repeats for {at_best:,} of {requests:,} prompts, with {finest.unit:,} for {at_finest:,}.",
     ]

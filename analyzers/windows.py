@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvtune.analyzers.recommend import Outcome, best_unit, net_gain
+from kvtune.analyzers.decision import Objective, Outcome, net_gain
 from kvtune.analyzers.report import Window
 from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.trace import Float64
+from kvtune.tokenization.trace import Float64, Int64
 
 
 def gain_by_window(
@@ -18,7 +18,8 @@ def gain_by_window(
     *,
     current_unit: int,
     recommended_unit: int,
-    step_cost: int,
+    objective: Objective,
+    prompt_tokens: Int64,
     window_s: float,
 ) -> tuple[Window, ...]:
     """Slices of `window_s` seconds from the first arrival on; empty slices are left out.
@@ -40,7 +41,7 @@ def gain_by_window(
     windows = []
     for index in np.unique(number).tolist():
         inside = slice(int(np.searchsorted(number, index)), int(np.searchsorted(number, index, side="right")))
-        best = best_unit(outcomes, current, step_cost, inside)
+        best = objective.best(outcomes, current, int(prompt_tokens[inside].sum()), inside)
         gain = int((best.hit_tokens[inside] - current.hit_tokens[inside]).sum())
         windows.append(
             Window(
@@ -48,8 +49,8 @@ def gain_by_window(
                 end_s=(index + 1) * window_s,
                 unit=best.unit,
                 gain_tokens=gain,
-                net_gain_tokens=net_gain(best, current, step_cost, inside),
-                recommended_net_gain_tokens=net_gain(recommended, current, step_cost, inside),
+                net_gain_tokens=net_gain(best, current, objective.step_overhead, inside),
+                recommended_net_gain_tokens=net_gain(recommended, current, objective.step_overhead, inside),
             )
         )
     return tuple(windows)

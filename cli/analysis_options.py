@@ -168,16 +168,33 @@ class ReplayOptions:
         option("--outputs", None, "What answers put into the cache.", REPLAY),
     ] = "none"
     step_cost_tokens: Annotated[
-        str,
+        str | None,
         option(
             "--step-cost-tokens",
             "N|REPORT.json",
-            "Price of one more prefill step, in prefilled tokens; or as a report of `validate --clock virtual` "
-            "measured it, which then times --arrivals trace too.",
+            "Step overhead in tokens: the largest net gain at N decides. Or a report with measured step times.",
             REPLAY,
-            show_default=True,
         ),
-    ] = "128"
+    ] = None
+    step_times: Annotated[
+        str | None,
+        option(
+            "--step-times",
+            "REPORT.json",
+            "Step times as `validate --measure-steps` or `validate --clock virtual` measured them.",
+            REPLAY,
+        ),
+    ] = None
+    objective: Annotated[
+        Literal["gpu-time", "ttft", "tokens"],
+        option("--objective", None, "What to minimise where step times are known.", REPLAY),
+    ] = "gpu-time"
+    gpu_hour_price: Annotated[
+        float | None,
+        option(
+            "--gpu-hour-price", "X", "Price of a GPU-hour, to state savings as money.", REPLAY, min=0, max=1e6
+        ),
+    ] = None
     capacity_curve: Annotated[
         bool,
         option(

@@ -145,7 +145,7 @@ def analyze_traces(
         from kvtune.cli.measuring import created_now
         from kvtune.cli.prepare import prepare
         from kvtune.cli.progress import StageProgress
-        from kvtune.cli.step_times import keep
+        from kvtune.cli.step_times import hardware_info, keep
 
         created = created_now()
         primes: list[tuple[int, UInt32]] = []
@@ -167,6 +167,7 @@ def analyze_traces(
                     trace=ready.loaded.info,
                     tokenizer=ready.loaded.tokenizer,
                     size_source=server.size_source,
+                    hardware=hardware_info(server),
                     assumed=(*server.assumed, *priced, *ready.time_notes, *ready.loaded.caveats),
                 ),
                 progress,

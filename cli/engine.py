@@ -98,6 +98,7 @@ def serve_flags(engine: EngineOptions) -> ServeFlags:
         version=engine.engine_version,
         prefix_match_unit=_number("--match-unit", engine.match_unit, UNSET),
         num_gpu_blocks=_number("--num-blocks", engine.num_blocks, UNLIMITED, least=2),
+        unlimited_pool=engine.num_blocks == UNLIMITED,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         long_prefill_token_threshold=engine.long_prefill_token_threshold,

@@ -104,7 +104,7 @@ def validate_on_server(
         runs=probe.runs or RUNS_ON_SERVER,
         as_chat=probe.as_chat,
         slo=slo,
-        step_times=ready.price.model,
+        step_times=ready.options.step_times,
         ready_timeout_s=probe.ready_timeout,
         log_dir=Path(probe.log_dir) if probe.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),

@@ -97,6 +97,9 @@ class OutputOptions:
     json: JsonTarget = None
     html: Annotated[str | None, option("--html", "FILE", "The report as one HTML file.", OUTPUT)] = None
     md: Annotated[str | None, option("--md", "FILE|-", "The report as Markdown.", OUTPUT)] = None
+    details: Annotated[
+        bool, option("--details", "", "All tables on the terminal, not the answer alone.", OUTPUT)
+    ] = False
     force: Force = False
 
 

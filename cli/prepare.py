@@ -68,7 +68,7 @@ def prepare(
     model, sizes, engine, replay = asked.model, asked.sizes, asked.engine, asked.replay
     if replay.route != "sticky" and replay.replicas == 1:
         raise UnusableInputError("chooses among --replicas", field="--route", wanted="--replicas N beside it")
-    price = step_price(replay.step_cost_tokens)
+    price = step_price(replay.step_cost_tokens, replay.step_times)
     stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
     server = server_of(engine, sizes, model.model, serve) if stated else None
     options = AnalyzeOptions(
@@ -76,7 +76,9 @@ def prepare(
         arrivals=replay.arrivals,
         outputs=replay.outputs,
         step_cost_tokens=price.tokens,
-        step_times=price.model,
+        step_times=price.times,
+        objective=replay.objective,
+        gpu_hour_price=replay.gpu_hour_price,
         bin_width=detail.bin_width,
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,

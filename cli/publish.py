@@ -23,4 +23,11 @@ def publish_report(report: Report, output: OutputOptions) -> None:
 
         write_file(output.html, render_html(report).encode(), force=output.force)
     if STDOUT not in (output.json, output.md):
-        write_stdout(render_terminal(report, width=terminal_width(sys.stdout), colour=has_colour(sys.stdout)))
+        write_stdout(
+            render_terminal(
+                report,
+                width=terminal_width(sys.stdout),
+                colour=has_colour(sys.stdout),
+                details=output.details,
+            )
+        )

@@ -1,6 +1,6 @@
-"""The value of --step-cost-tokens: a number of tokens, or a report whose validation fitted what steps cost.
+"""The values of --step-cost-tokens and --step-times: a number of tokens, or a report in which steps were measured.
 
-Knows the option and reads the file; whether a fit may price this server is for `kvtune.analyzers.fitted_cost`.
+Knows the options and reads the file; whether a fit may price this server is for `kvtune.analyzers.fitted_cost`.
 """
 
 from __future__ import annotations
@@ -11,66 +11,74 @@ from pathlib import Path
 
 from kvtune.analyzers.fitted_cost import FittedStepCost, check_same_model, check_usable
 from kvtune.analyzers.layout import KVCacheGroup
-from kvtune.analyzers.step_times import ASSUMED, StepTimes
+from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes
 from kvtune.cli.report import read_report
 from kvtune.tokenization.errors import UnusableInputError
 
-OPTION = "--step-cost-tokens"
+TOKENS_OPTION = "--step-cost-tokens"
+TIMES_OPTION = "--step-times"
 
 
 @dataclass(frozen=True)
 class StepPrice:
-    """What a step costs.
+    """What the options say of steps.
 
     Attributes:
-        tokens: in prefilled tokens. model: in seconds, for replays by timestamps; the assumed one where only a number
-            was stated.
-        fitted: the fit that both are of, made with groups of these kinds and counts, and `source`, its report.
+        tokens: step overhead; None where no number was given.
+        times: step times; the assumed ones where none were given.
+        fitted: the fit that `times` are, made with groups of these kinds and counts, and `source`, its report.
     """
 
-    tokens: int
-    model: StepTimes = ASSUMED
+    tokens: int | None = None
+    times: LinearStepTimes = ASSUMED
     fitted: FittedStepCost | None = None
     groups: tuple[tuple[str, int], ...] = ()
     source: str | None = None
 
     def check(self, groups: Sequence[KVCacheGroup]) -> None:
-        """Whether the price is that of a model with these groups.
+        """Whether the times are those of a model with these groups.
 
         Raises:
-            UnusableInputError: it was fitted on another model.
+            UnusableInputError: they were fitted on another model.
         """
         if self.source is not None:
             check_same_model(self.groups, groups, self.source)
 
     def caveats(self, longest_tokens: int) -> tuple[str, ...]:
-        """Where the price came from, for a report on requests of up to so many tokens."""
+        """Where the times came from, for a report on requests of up to so many tokens."""
         if self.fitted is None or self.source is None:
             return ()
         return (self.fitted.caveat(self.source, longest_tokens),)
 
 
-def step_price(text: str) -> StepPrice:
-    """The value of --step-cost-tokens.
+def step_price(step_cost_tokens: str | None, step_times: str | None = None) -> StepPrice:
+    """The values of the two options.
 
     Raises:
-        UnusableInputError: neither a number nor a readable report, or a report whose fit may not be used.
+        UnusableInputError: neither a number nor a readable report, a report whose fit may not be used, or two reports.
     """
-    if text.isascii() and text.isdigit() and len(text) < 16:
-        return StepPrice(int(text))
-    if not Path(text).is_file():
+    number, report = None, step_times
+    if step_cost_tokens is not None:
+        if step_cost_tokens.isascii() and step_cost_tokens.isdigit() and len(step_cost_tokens) < 16:
+            number = int(step_cost_tokens)
+        elif step_times is not None:
+            raise UnusableInputError(
+                "two reports with step times", field=TOKENS_OPTION, wanted=f"one of it and {TIMES_OPTION}"
+            )
+        else:
+            report = step_cost_tokens
+    if report is None:
+        return StepPrice(number)
+    if not Path(report).is_file():
         raise UnusableInputError(
             "is unusable",
-            field=OPTION,
-            found=repr(text[:80]),
-            wanted="a number of tokens from 0 on, or a report of `kvtune validate --clock virtual --json FILE`",
+            field=TOKENS_OPTION if step_times is None else TIMES_OPTION,
+            found=repr(report[:80]),
+            wanted="a number of tokens from 0 on, or a report of `kvtune validate --measure-steps --json FILE`"
+            if step_times is None
+            else "a report of `kvtune validate --measure-steps --json FILE`",
         )
-    report = read_report(text)
-    found = check_usable(report.validation.step_cost if report.validation else None, text)
-    return StepPrice(
-        round(found.step_cost_tokens or 0),
-        found.step_times(),
-        found,
-        tuple((group.kind, group.count) for group in report.engine.groups),
-        text,
-    )
+    stored = read_report(report)
+    found = check_usable(stored.validation.step_cost if stored.validation else None, report)
+    groups = tuple((group.kind, group.count) for group in stored.engine.groups)
+    return StepPrice(number, found.step_times(), found, groups, report)

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from kvtune.analyzers.report import HardwareInfo, PoolInfo, SettledInfo
 from kvtune.analyzers.sizing.sources import SizedServer
 from kvtune.analyzers.step_times.choice import ChosenStepTimes, step_times_on
 from kvtune.analyzers.step_times.kernels import KernelAnswers, KernelQuery, KernelStepTimes
 from kvtune.analyzers.step_times.model import StepTimes
+from kvtune.cli.engine import Server
 from kvtune.cli.output import writing
 
 _MAX_BYTES = 1 << 28
@@ -33,6 +35,30 @@ def step_times_of(server: SizedServer) -> ChosenStepTimes:
         expert_parallel=server.flags.expert_parallel,
         kv_cache_dtype=server.flags.kv_cache_dtype,
         recall=recall,
+    )
+
+
+def hardware_info(server: Server) -> HardwareInfo | None:
+    """The report's `hardware`: the GPUs and what they settle; None where they are not named."""
+    sized = server.sized
+    if sized is None or sized.hardware is None or sized.settled is None:
+        return None
+    gpu, settled = sized.hardware.gpu, sized.settled
+    exports = [group.export_alignment for group in server.config.groups if group.export_alignment is not None]
+    pool = settled.num_blocks
+    return HardwareInfo(
+        name=gpu.name,
+        count=sized.flags.tensor_parallel_size,
+        memory_bytes=gpu.memory_bytes,
+        settled=SettledInfo(
+            max_num_batched_tokens=settled.max_num_batched_tokens,
+            max_num_seqs=settled.max_num_seqs,
+            prefill_backend=settled.prefill_backend,
+            state_export=exports[0] if exports else None,
+            num_blocks=None
+            if pool is None
+            else PoolInfo(estimate=pool.estimate, low=pool.low, high=pool.high),
+        ),
     )
 
 

@@ -155,7 +155,7 @@ def _execute(
                 arrivals=ready.asked.replay.arrivals,
                 outputs=ready.asked.replay.outputs,
                 seed=ready.asked.replay.seed,
-                step_times=ready.price.model,
+                step_times=ready.options.step_times,
                 priced_by=ready.price.source,
                 requests=probe.requests,
                 self_check=self_check,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvtune.analyzers.hardware.gpu import Gpu
+from kvtune.analyzers.hardware.pool_estimate import PoolEstimate
 from kvtune.analyzers.profiles.server_defaults import batch_defaults
 from kvtune.analyzers.sizing.layers import ModelLayers
 from kvtune.analyzers.sizing.releases import parse_release
@@ -28,12 +29,14 @@ class SettledByHardware:
         max_num_seqs: its default number of requests a step.
         prefill_backend: the kernel of linear-attention prefills.
         assumed: what the kernel's choice takes for granted, as a caveat; None where nothing.
+        num_blocks: of the pool, estimated from the memory; None where it cannot be.
     """
 
     max_num_batched_tokens: int
     max_num_seqs: int
     prefill_backend: str | None = None
     assumed: str | None = None
+    num_blocks: PoolEstimate | None = None
 
     def fill(self, flags: ServeFlags) -> ServeFlags:
         """The flags, with what they leave open as the engine would choose it on this card."""

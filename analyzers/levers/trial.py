@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvtune.analyzers.interval import session_interval
+from kvtune.analyzers.decision import session_interval
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.replay import ReplayResult
@@ -38,7 +38,7 @@ class Baseline:
     @property
     def computed(self) -> Int64:
         """Tokens that each request computes, its extra steps priced in, int64[R]."""
-        steps = self.options.step_cost_tokens * self.result.prefill_steps
+        steps = self.options.step_overhead * self.result.prefill_steps
         return self.trace.prompt_tokens - self.result.hit_tokens + steps
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.pool.figures import FootprintBySetting, PoolAdvice
 
-_TAKEN = "the pool was taken as unlimited"
+_ASSUMED = "KV pool size unknown: assuming no evictions"
 
 
 def pool_caveat(
@@ -18,15 +18,14 @@ def pool_caveat(
         return ()
     if advice is None:
         if needs.enough_blocks is None:
-            return (f"{_TAKEN}: with --num-blocks evictions would count too",)
+            return (f"{_ASSUMED}. Pass --num-blocks.",)
         return (
-            f"{_TAKEN}, as one of {needs.enough_blocks:,} blocks would be: in a smaller one evictions count "
-            "(--num-blocks, --capacity-curve)",
+            f"{_ASSUMED} (true from {needs.enough_blocks:,} blocks up). Pass --num-blocks or --capacity-curve.",
         )
     other = advice.largest_without(recommended_unit)
     if other is None:
         least = advice.choices[0].num_blocks
         return (
-            f"{_TAKEN}: smaller ones, down to {least:,} blocks, lead to the same unit but may reuse less",
+            f"{_ASSUMED}. Smaller pools, down to {least:,} blocks, have the same best unit but may reuse less.",
         )
-    return (f"{_TAKEN}: in one of {other:,} blocks another unit gains more (--num-blocks)",)
+    return (f"{_ASSUMED}. With {other:,} blocks another match unit gains more. Pass --num-blocks.",)

@@ -16,7 +16,7 @@ class ReplayedUnits:
 
     Attributes:
         config: the server. match_units: the flag's value by unit; None is unset. results: the replays of the sweep.
-        step_cost: of one more prefill step, in tokens. workers: processes that replay.
+        step_overhead: of one more prefill step, tokens. workers: processes that replay.
     """
 
     config: EngineConfig
@@ -25,7 +25,7 @@ class ReplayedUnits:
     results: Mapping[int, ReplayResult]
     current_unit: int
     recommended_unit: int
-    step_cost: int
+    step_overhead: int
     workers: int = 1
 
     @property

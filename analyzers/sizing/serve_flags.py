@@ -15,6 +15,7 @@ class ServeFlags:
         version: the engine's release; None is the newest known.
         speculative_method: `mtp`, `eagle3`, `dflash`, `ngram` and the like.
         state_export: alignment of in-chunk state exports, where the backend is known to export.
+        unlimited_pool: the pool was said to be without end, for a replay.
         expert_parallel: whole experts are spread over the GPUs.
         gdn_prefill_backend: kernel of gated delta net prefills; `flashinfer` exports states.
     """
@@ -51,6 +52,7 @@ class ServeFlags:
     mamba_shared_prefix_checkpoint: bool = False
     watermark: float | None = None
     expert_parallel: bool = False
+    unlimited_pool: bool = False
 
     @property
     def draft_method(self) -> str | None:

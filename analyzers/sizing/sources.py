@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvtune.analyzers.hardware import Hardware, SettledByHardware, settle
+from kvtune.analyzers.hardware.pool_estimate import estimate_pool
 from kvtune.analyzers.layout import KVCacheGroup
 from kvtune.analyzers.report import SizeSource
 from kvtune.analyzers.sizing.families import model_layers
@@ -23,6 +24,7 @@ from kvtune.analyzers.sizing.releases import parse_release
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.settings import DEFAULTS, merge_settings
 from kvtune.analyzers.sizing.startup_log import StartupLog
+from kvtune.analyzers.step_times.model_work import ModelWork
 from kvtune.tokenization.errors import UnusableInputError
 
 DEFAULT_STEP_BUDGET = 8192
@@ -135,13 +137,37 @@ def size_server(sources: SizeSources) -> SizedServer:
         startup_log=sources.startup_log,
         metrics=sources.metrics,
     )
-    return replace(
+    sized = replace(
         sized,
         num_blocks=_num_blocks(sized),
         hardware=sources.hardware,
         settled=settled,
         config=sources.model_config,
     )
+    return _with_estimated_pool(sized)
+
+
+def _with_estimated_pool(server: SizedServer) -> SizedServer:
+    """The pool that the GPU's memory leaves, where nothing says how large it is and the config gives the blocks."""
+    if server.hardware is None or server.settled is None or server.config is None or server.model is None:
+        return server
+    if server.source != "model-config":
+        return server
+    try:
+        work = ModelWork.of(server.config)
+    except UnusableInputError:
+        return server
+    pool = estimate_pool(server.hardware.gpu, work, server.model, server.flags.tensor_parallel_size)
+    if pool is None:
+        return server
+    settled = replace(server.settled, num_blocks=pool)
+    if server.num_blocks is not None or server.flags.unlimited_pool:
+        return replace(server, settled=settled)
+    warning = (
+        f"Pool size estimated from the GPU's memory: {pool.estimate:,} blocks ({pool.low:,} to {pool.high:,}). The "
+        "start-up log says how many there are: --startup-log or --num-blocks."
+    )
+    return replace(server, settled=settled, num_blocks=pool.estimate, warnings=(*server.warnings, warning))
 
 
 def _model_sizes(sources: SizeSources, flags: ServeFlags, warnings: list[str]) -> ModelSizes | None:

@@ -21,14 +21,15 @@ def render_markdown(report: Report) -> str:
     parts = [
         f"## {_text(content.headline(report))}",
         " ".join(f"{part}." for part in (_text(content.subject(report)), sure) if part),
-        _text(content.gain_sentences(report)),
+        _text(" ".join(content.gain_sentences(report))),
+        _text(content.decision_sentence(report)),
         _text(advice.why),
     ]
     if content.serve_flags(report):
         parts.append(_code(f"vllm serve … {' '.join(content.serve_flags(report))}"))
     parts.append(_bullets(content.caveats(report)))
     if report.levers:
-        parts += ["### What else would pay", _levers(report)]
+        parts += ["### Other optimizations", _levers(report)]
     validation = content.validation_table(report)
     if validation is not None and report.validation is not None:
         verdict = "agrees with" if report.validation.agrees else "**differs from**"
@@ -37,7 +38,11 @@ def render_markdown(report: Report) -> str:
     parts += ["### Sizes", *map(_text, content.size_sentences(report)), _table(content.groups_table(report))]
     parts += ["### Where shared prefixes end", _text(content.shared_sentence(report)), _ends(report)]
     parts += [_text(content.just_missed_sentence(report)), _table(content.ends_in_table(report))]
-    parts += ["### Units", _table(content.candidates_table(report)), _text(content.hashing_sentence(report))]
+    parts += [
+        "### Match units",
+        _table(content.candidates_table(report)),
+        _text(content.hashing_sentence(report)),
+    ]
     parts.append(_bullets([f"{units}: {reason}" for units, reason in content.struck_units(report)]))
     parts += ["### From shared to reused", _table(content.losses_table(report))]
     if report.families:

@@ -26,10 +26,15 @@ def signed(value: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction as per cent with one decimal: `13.5 %`."""
+    """A fraction as per cent with one decimal: `13.5%`."""
     if fraction is None:
         return ABSENT
-    return f"{fraction * 100:.1f} %".replace("-0.0", "0.0").replace("-", "−")
+    return f"{fraction * 100:.1f}%".replace("-0.0", "0.0").replace("-", "−")
+
+
+def signed_percent(fraction: float | None) -> str:
+    """A change as per cent with its sign: `+3.2%`, `−16.0%`."""
+    return ABSENT if fraction is None else f"{fraction * 100:+.1f}%".replace("-", "−")
 
 
 def share(part: float, whole: float) -> str:

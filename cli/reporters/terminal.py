@@ -13,10 +13,19 @@ from kvtune.cli.reporters.numbers import clean, interval, plural, signed
 LEAST_WIDTH = 60
 
 
-def render_terminal(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The whole report as text of at most `width` columns (60 at least)."""
+MOST_CAVEATS = 3
+MOST_UNITS = 8
+"""Without details: what the first screen shows of them."""
+
+
+def render_terminal(report: Report, *, width: int = 80, colour: bool = False, details: bool = True) -> str:
+    """The report as text of at most `width` columns (60 at least); without `details` the answer and its evidence."""
     page = Page(max(width, LEAST_WIDTH), colour)
     lines = [page.paint(line, "dim") for line in page.paragraph(content.subject(report), first="", rest="")]
+    if not details:
+        for section in (_short_answer, _levers, _validation, _short_candidates, _losses, _windows, _more):
+            lines += section(report, page)
+        return "\n".join(lines) + "\n"
     for section in (
         _recommendation,
         _levers,
@@ -36,6 +45,20 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False) ->
 
 
 def _recommendation(report: Report, page: Page) -> list[str]:
+    notes = content.caveats(report)
+    lines = _answer(report, page) + page.paragraph(clean(report.recommendation.why))
+    lines += _caveats(notes, page)
+    hint = content.levers_hint(report)
+    return [*lines, "", *page.paragraph(hint, "dim")] if hint else lines
+
+
+def _short_answer(report: Report, page: Page) -> list[str]:
+    notes = content.caveats(report)
+    return _answer(report, page) + _caveats(notes[:MOST_CAVEATS], page)
+
+
+def _answer(report: Report, page: Page) -> list[str]:
+    """Headline, gain, the step overhead on which it hangs, what to type and how to go back."""
     advice = report.recommendation
     changes = advice.action in ("set", "unset") or content.main_lever(report) is not None
     strong = ("bold", "green") if changes else ("bold",)
@@ -44,26 +67,43 @@ def _recommendation(report: Report, page: Page) -> list[str]:
     gap = " " * max(page.width - len(title) - len(confidence), 3)
     sure = gap + page.paint(confidence, "dim") if confidence else ""
     lines = ["", page.paint(title, *strong) + sure, ""]
-    gain = content.gain_sentences(report)
-    lines += page.paragraph(gain) if gain else []
-    lines += page.paragraph(clean(advice.why))
+    for sentence in (*content.gain_sentences(report), content.decision_sentence(report)):
+        lines += page.paragraph(sentence) if sentence else []
     if content.serve_flags(report):
         flags = " ".join(clean(flag) for flag in content.serve_flags(report))
-        lines += ["", *page.paragraph(f"vllm serve … {flags}", "bold", first="    ", rest="      ")]
-    notes = content.caveats(report)
-    if notes:
-        lines.append("")
+        lines += ["", *page.paragraph(f"vllm serve … {flags}", "bold", first="    ", rest="      "), ""]
+    return lines
+
+
+def _caveats(notes: list[str], page: Page) -> list[str]:
+    lines = []
     for note in notes:
         wrapped = page.paragraph(note, first="  ! ", rest="    ")
         lines += [wrapped[0].replace("!", page.paint("!", "yellow"), 1), *wrapped[1:]]
+    return lines
+
+
+def _short_candidates(report: Report, page: Page) -> list[str]:
+    lines = page.heading("Match units", "→ recommended  • current")
+    table = content.candidates_table(report)
+    shown = content.telling_rows(report, MOST_UNITS)
+    return [*lines, *page.table(table.only(shown))]
+
+
+def _more(report: Report, page: Page) -> list[str]:
+    hidden = len(content.caveats(report)) - MOST_CAVEATS
+    caveats = f"{plural(hidden, 'more caveat')}, " if hidden > 0 else ""
     hint = content.levers_hint(report)
-    return [*lines, "", *page.paragraph(hint, "dim")] if hint else lines
+    return [
+        "",
+        *page.paragraph(f"--details: {caveats}all units, sizes, families, blocks, sources. {hint}", "dim"),
+    ]
 
 
 def _levers(report: Report, page: Page) -> list[str]:
     if not report.levers:
         return []
-    lines = page.heading("What else would pay", "each replayed on this trace")
+    lines = page.heading("Other optimizations", "each replayed on this trace")
     for number, lever in enumerate(report.levers, 1):
         gain = f"{signed(lever.gain_tokens)} tokens ({interval(lever.gain_ci95)})"
         lines += page.paragraph(f"{number}. {clean(lever.what)}", rest="     ")
@@ -102,7 +142,7 @@ def _sizes(report: Report, page: Page) -> list[str]:
 def _ends(report: Report, page: Page) -> list[str]:
     modulo = report.shared.histogram.modulo
     lines = page.heading(
-        "Where shared prefixes end", f"requests, modulo the scheduler block of {modulo:,} tokens"
+        "Where shared prefixes end", f"requests, modulo the scheduler block size of {modulo:,} tokens"
     )
     bars = content.end_bars(report)
     lines += page.bars([bar.label for bar in bars], [bar.requests for bar in bars])
@@ -114,7 +154,7 @@ def _ends(report: Report, page: Page) -> list[str]:
 
 
 def _candidates(report: Report, page: Page) -> list[str]:
-    lines = page.heading("Units", "→ recommended  • in force today")
+    lines = page.heading("Match units", "→ recommended  • current")
     lines += page.table(content.candidates_table(report))
     hashing = content.hashing_sentence(report)
     lines += page.paragraph(hashing, "dim") if hashing else []

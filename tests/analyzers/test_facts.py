@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kvtune.analyzers.decision import session_interval
 from kvtune.analyzers.families import RequestFamily, spread_of_ends, typical_end, verdict_of
 from kvtune.analyzers.hash_cost import hash_positions, measure_hash_cost
-from kvtune.analyzers.interval import session_interval
 from kvtune.analyzers.prefix_tree import KEY_SHIFT
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import find_shared_prefixes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvtune.analyzers.recommend import Outcome, best_unit, choose, net_gain
+from kvtune.analyzers.decision import Outcome, best_unit, choose, net_gain
 from kvtune.tokenization.trace import Int64
 
 SESSIONS = np.arange(20, dtype=np.int32)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kvtune.analyzers.recommend import Choice, Outcome
+from kvtune.analyzers.decision import Choice, Outcome
 from kvtune.analyzers.why import Setting, explain_choice
 
 PROMPTS = np.full(10, 1000, dtype=np.int64)

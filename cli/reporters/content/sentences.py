@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvtune.analyzers.report import Lever, Losses, Report
-from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share
+from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share, signed
 
 _BLOCK_OVER_MISSED = 4
 """How much larger than what is just missed a block must be: in small ones every prefix ends near a boundary."""
@@ -17,7 +17,7 @@ def subject(report: Report) -> str:
     files = clean(", ".join(trace.files)) if len(trace.files) < 4 else plural(len(trace.files), "file")
     return (
         f"{files}: {plural(trace.requests, 'request')}, {count(trace.prompt_tokens)} prompt tokens, "
-        f"on {engine.name} {engine.version}"
+        f"{engine.name} {engine.version}"
     )
 
 
@@ -45,8 +45,8 @@ def levers_hint(report: Report) -> str:
     if report.levers:
         return ""
     if "--levers" in report.command.split():
-        return "Other levers were replayed too; none brings 0.1 % of the prompt tokens."
-    return "Other levers (priming, padding, order of the prompt, retention) were not tried: add --levers."
+        return "Optimizations were replayed too: none brings 0.1% of the prompt tokens."
+    return "Optimizations (warm-up, padding, prompt order, retention) were not tried: add --levers."
 
 
 def headline(report: Report) -> str:
@@ -57,9 +57,9 @@ def headline(report: Report) -> str:
     if advice.action == "set":
         return f"Set --prefix-match-unit {advice.unit}"
     if advice.action == "unset":
-        return f"Unset --prefix-match-unit: the default, {advice.unit:,}, is best"
+        return f"Drop --prefix-match-unit: the default, {advice.unit:,}, is best"
     if advice.action == "keep":
-        return f"Keep the unit of {advice.unit:,} tokens that is in force today"
+        return f"Keep match unit {advice.unit:,}"
     return "No match unit changes what this engine reuses"
 
 
@@ -68,35 +68,98 @@ def confidence(report: Report) -> str:
     return "" if main_lever(report) is not None else f"confidence {report.recommendation.confidence}"
 
 
-def gain_sentences(report: Report) -> str:
-    """What following the advice brings and costs; empty where nothing changes."""
+def gain_sentences(report: Report) -> list[str]:
+    """What following the advice brings and costs, the token hit rate first."""
     advice, lever = report.recommendation, best_lever(report)
+    now = reuse_rate(report, report.losses.current)
     if advice.action not in ("set", "unset"):
-        if lever is None:
-            return ""
-        return (
-            f"{count(lever.gain_tokens)} fewer prompt tokens are computed than today, all costs taken off: "
-            f"{share(lever.gain_tokens, report.trace.prompt_tokens)} of all prompt tokens, 95 % interval "
-            f"{interval(lever.gain_ci95)}. The unit of {advice.unit:,} stays."
-        )
+        lines = [f"Token hit rate {now}."]
+        if lever is not None:
+            lines.append(
+                f"{signed(lever.gain_tokens)} tokens net ({share(lever.gain_tokens, report.trace.prompt_tokens)} of "
+                f"all prompt tokens, 95% CI {interval(lever.gain_ci95)}). Match unit {advice.unit:,} stays."
+            )
+        return lines
+    lines = [
+        f"Token hit rate {now} → {reuse_rate(report, report.losses.recommended)} ({signed(advice.gain_tokens)} "
+        f"tokens, 95% CI of this trace {interval(advice.gain_ci95)})."
+    ]
     row = report.candidate(advice.unit)
     steps = row.extra_prefill_steps if row is not None else None
-    change = "more" if advice.gain_tokens >= 0 else "fewer"
-    text = (
-        f"{count(abs(advice.gain_tokens))} {change} prompt tokens come out of the cache than today "
-        f"(unit {advice.current_unit:,}): {percent(advice.gain_fraction)} of all prompt tokens, "
-        f"95 % interval {interval(advice.gain_ci95)}."
-    )
-    cost = report.replay.step_cost_tokens
+    if advice.worth:
+        lines.append(clean(advice.worth))
     if steps:
-        change = "extra prefill steps" if steps > 0 else "prefill steps fewer"
-        text += (
-            f" {abs(steps):,} {change} at {plural(cost, 'token')} each leave "
-            f"{count(advice.net_gain_tokens)} net."
+        change = f"extra prefill step{'s' if abs(steps) != 1 else ''}" if steps > 0 else "prefill steps fewer"
+        tokens = report.replay.step_cost_tokens
+        lines.append(
+            f"{abs(steps):,} {change}: at {plural(tokens, 'token')} each, net {signed(advice.net_gain_tokens)} tokens."
         )
     if lever is not None:
-        text += f" On top of it: {lever.title[:1].lower()}{lever.title[1:]} ({count(lever.gain_tokens)} tokens more)."
-    return text
+        lines.append(
+            f"On top: {lever.title[:1].lower()}{lever.title[1:]} ({signed(lever.gain_tokens)} tokens)."
+        )
+    return lines
+
+
+def decision_sentence(report: Report) -> str:
+    """Which unit is best at which step overhead; empty where there was nothing to choose from."""
+    line = report.decision_line
+    if not line:
+        return ""
+    default = report.engine.default_match_unit
+
+    def named(unit: int) -> str:
+        return "leave it unset" if unit == default else f"{unit:,}"
+
+    if len(line) == 1:
+        return f"Best match unit at any step overhead: {named(line[0].unit)}."
+    parts = [f"up to {line[0].to_tokens or 0:,.0f} tokens a step: {named(line[0].unit)}"]
+    parts += [
+        f"{part.from_tokens:,.0f} to {part.to_tokens:,.0f}: {named(part.unit)}"
+        for part in line[1:]
+        if part.to_tokens is not None
+    ]
+    parts.append(f"above: {named(line[-1].unit)}")
+    times = report.step_times
+    source = "" if times is None else " Step times decide here; this line is for other servers."
+    return f"Best match unit by step overhead: {'; '.join(parts)}.{source}"
+
+
+def step_times_sentence(report: Report) -> str:
+    """Where step times come from and how far off they may be; empty where none are known."""
+    times = report.step_times
+    if times is None:
+        return ""
+    where = f" on {clean(times.hardware)}" if times.hardware else ""
+    many = f" x{times.tensor_parallel}" if times.tensor_parallel > 1 else ""
+    error = (
+        f"; held-out error: mean {percent(times.error.mean)}, p90 {percent(times.error.p90)}"
+        if times.error
+        else ""
+    )
+    low, high = times.range
+    sentence = f"Step times{where}{many}: {clean(times.provenance)}{error}."
+    return f"{sentence} A real step takes {low:g} to {high:g} times that."
+
+
+def hardware_sentence(report: Report) -> str:
+    """What the GPU settles; empty where it is not named."""
+    found = report.hardware
+    if found is None:
+        return ""
+    settled = found.settled
+    facts = [
+        f"step budget {settled.max_num_batched_tokens:,} tokens",
+        f"{settled.max_num_seqs:,} requests a step",
+    ]
+    if settled.prefill_backend:
+        exports = f", states exported at multiples of {settled.state_export}" if settled.state_export else ""
+        facts.append(f"prefill kernel {clean(settled.prefill_backend)}{exports}")
+    if settled.num_blocks is not None:
+        pool = settled.num_blocks
+        facts.append(f"a pool of about {pool.estimate:,} blocks (estimated, {pool.low:,} to {pool.high:,})")
+    many = f" x{found.count}" if found.count > 1 else ""
+    return f"{clean(found.name)}{many} by default: {', '.join(facts)}. Options, logs and metrics win."
 
 
 def reuse_rate(report: Report, losses: Losses) -> str:
@@ -116,27 +179,30 @@ def size_sentences(report: Report) -> list[str]:
     partial = "hits may end inside a block" if engine.partial_hits else "hits end on block boundaries only"
     pool = "an unlimited pool" if engine.num_blocks is None else f"a pool of {engine.num_blocks:,} blocks"
     sizes = (
-        f"Sizes from {source}. Scheduler block {count(engine.scheduler_block_size)} (least common multiple), "
-        f"default unit {count(engine.default_match_unit)}, in force today {count(engine.current_match_unit)}"
+        f"Sizes from {source}. Scheduler block size {count(engine.scheduler_block_size)}, default match unit "
+        f"{count(engine.default_match_unit)}, current {count(engine.current_match_unit)}"
     )
     hits = [
         f"{sizes}: hits are multiples of {count(engine.cache_hit_alignment)}, {partial}.",
-        f"The shortest prompt whose resend hits has {count(engine.minimum_reusable_prefix)} tokens; prompts that "
-        f"part later must share at least {count(engine.minimum_shared_prefix)}.",
+        f"A repeated prompt hits from {count(engine.minimum_reusable_prefix)} tokens; different prompts must share at "
+        f"least {count(engine.minimum_shared_prefix)}.",
     ]
-    return [
+    lines = [
         *(hits if engine.enable_prefix_caching else [f"{sizes}: without prefix caching, nothing hits."]),
         f"Replayed {_arrivals(report)} with {pool} and steps of at most "
         f"{count(engine.max_num_batched_tokens)} tokens.",
+        hardware_sentence(report),
+        step_times_sentence(report),
     ]
+    return [line for line in lines if line]
 
 
 def _arrivals(report: Report) -> str:
     replay = report.replay
     outputs = {
-        "none": "answers stay out of the cache",
-        "length": "answers take blocks and match nothing",
-        "recorded": "recorded answers can be reused",
+        "none": "outputs stay out of the cache",
+        "length": "outputs take blocks and match nothing",
+        "recorded": "recorded outputs can be reused",
     }[replay.outputs]
     when = "one request after the other" if replay.arrivals == "sequential" else "by the trace's timestamps"
     return f"{when} ({outputs})"
@@ -158,7 +224,7 @@ def just_missed_sentence(report: Report) -> str:
         return ""
     total = sum(requests for _, requests in missed)
     tokens, requests = max(missed, key=lambda item: item[1])
-    verb = "parts" if total == 1 else "part"
+    verb = "diverges" if total == 1 else "diverge"
     often = f" (most often {count(tokens)}: {plural(requests, 'request')})" if requests > 1 else ""
     return f"{plural(total, 'request')} {verb} at most {plural(missed[-1][0], 'token')} before a boundary{often}."
 

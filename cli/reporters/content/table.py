@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,16 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     roles: tuple[Role, ...] = ()
     note: str = ""
+
+    def only(self, places: Sequence[int]) -> Table:
+        """The rows at these places; the note says how many there are."""
+        left_out = len(self.rows) - len(places)
+        return Table(
+            self.columns,
+            tuple(self.rows[place] for place in places),
+            tuple(self.role(place) for place in places),
+            f"{left_out} more units: --details." if left_out else "",
+        )
 
     def role(self, row: int) -> Role:
         """What the row is; nothing special where no roles are given."""

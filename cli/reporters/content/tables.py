@@ -17,6 +17,7 @@ from kvtune.cli.reporters.numbers import (
     seconds,
     share,
     signed,
+    signed_percent,
 )
 
 MOST_FAMILIES = 8
@@ -72,23 +73,39 @@ def ends_in_table(report: Report) -> Table:
     return Table(columns, tuple(rows))
 
 
-def candidates_table(report: Report) -> Table:
-    """The grids that hits land on, coarsest first: replayed units, and what inert ones do where that is no unit."""
+def telling_rows(report: Report, most: int) -> list[int]:
+    """Places in `candidates_table` of the rows that tell most: the current and the recommended unit, what the decision
+    line names, the finest; `most` at most."""
+    rows = _replayed(report)
+    advice = report.recommendation
+    named = [advice.current_unit, advice.unit, *(part.unit for part in report.decision_line)]
+    wanted = list(dict.fromkeys([*named, rows[-1].effective_unit] if rows else named))[:most]
+    return [place for place, row in enumerate(rows) if row.effective_unit in wanted]
+
+
+def _replayed(report: Report) -> list[Candidate]:
     grids: dict[int, Candidate] = {}
     for row in report.candidates:
         if row.valid and row.engine_hit_tokens is not None:
             known = grids.get(row.effective_unit)
             if known is None or row.unit == row.effective_unit:
                 grids[row.effective_unit] = row
-    replayed = [grids[grid] for grid in sorted(grids, reverse=True)]
+    return [grids[grid] for grid in sorted(grids, reverse=True)]
+
+
+def candidates_table(report: Report) -> Table:
+    """What hits are multiples of, coarsest first: replayed units, and what inert ones do where that is no unit."""
+    replayed = _replayed(report)
     preempts = any(row.preemptions for row in replayed)
+    timed = any(row.prefill_s is not None for row in replayed)
     columns = (
         Column("unit"),
-        Column("ideal hits"),
+        Column("ideal hits", keep=3 if timed else 0),
         Column("engine hits"),
         Column("recomputed", keep=5),
         Column("gain", keep=4),
         Column("net gain"),
+        *([Column("prefill time"), Column("change")] if timed else []),
         Column("steps", keep=6),
         Column("+steps"),
         Column("break-even", keep=2),
@@ -104,6 +121,7 @@ def candidates_table(report: Report) -> Table:
             count(row.recomputed_tokens),
             signed(row.gain_tokens),
             signed(row.net_gain_tokens),
+            *([seconds(row.prefill_s), signed_percent(row.prefill_change)] if timed else []),
             count(row.prefill_steps),
             signed(row.extra_prefill_steps),
             count(row.break_even_step_tokens),
@@ -114,9 +132,10 @@ def candidates_table(report: Report) -> Table:
         for row in replayed
     )
     note = (
-        "Hits and gains in tokens; ideal: what the unit's grid allows if every state were kept. Net gain: less "
-        f"{plural(report.replay.step_cost_tokens, 'token')} per extra prefill step; break-even: the step cost in "
-        "tokens at which nothing is left."
+        "Hits and gains in tokens. Ideal: if every state were kept. Net gain: less "
+        f"{plural(report.replay.step_cost_tokens, 'token')} per extra prefill step. Break-even: the step overhead in "
+        "tokens that eats up the gain."
+        + (" Prefill time: all prefill steps, each alone, summed." if timed else "")
     )
     return Table(columns, rows, tuple(_role(report, row) for row in replayed), note)
 
@@ -129,7 +148,7 @@ def _role(report: Report, row: Candidate) -> Role:
 
 
 LIMIT_WORDS = {
-    "granularity": "below the grid's granularity",
+    "granularity": "below the hit alignment",
     "window": "outside a window",
     "no_recurrent_state": "no recurrent state kept there",
     "evicted": "evicted before",
@@ -146,7 +165,9 @@ def losses_table(report: Report) -> Table:
         if losses.current.unit == losses.recommended.unit
         else [losses.current, losses.recommended]
     )
-    titles = [f"today ({side.unit:,})" for side in sides[:1]] + [f"unit {side.unit:,}" for side in sides[1:]]
+    titles = [f"current ({side.unit:,})" for side in sides[:1]] + [
+        f"unit {side.unit:,}" for side in sides[1:]
+    ]
     rows: list[tuple[str, ...]] = [
         ("shared with earlier requests", *[count(report.shared.tokens) for _ in sides])
     ]
@@ -184,7 +205,7 @@ def families_table(report: Report) -> Table:
         Column("shared"),
         Column("typical end", keep=2),
         Column("ends, 80 %", keep=4),
-        Column("hits today"),
+        Column("current hits"),
         *([Column(f"at {advice.unit:,}")] if advice.unit != advice.current_unit else []),
         Column("verdict", "left"),
     )

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvtune.analyzers.decision import Outcome, best_unit, net_gain
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.pool.capacity import SHARES, PoolReplays, explore_pools, find_knee, ladder
 from kvtune.analyzers.pool.caveat import pool_caveat
 from kvtune.analyzers.pool.figures import PoolAdvice, PoolChoice
 from kvtune.analyzers.pool.footprint import footprints
 from kvtune.analyzers.pool.units import ReplayedUnits
-from kvtune.analyzers.recommend import Outcome, best_unit, net_gain
 from kvtune.analyzers.replay import replay
 from kvtune.analyzers.sweep import no_progress
 from tests.analyzers.bookkeeping.drive import inputs_of

@@ -7,6 +7,9 @@ import numpy as np
 from kvtune.tokenization.trace import Int32, Int64
 
 DRAWS = 2000
+LEAST_CLUSTERS = 3
+"""With fewer conversations, requests are drawn instead."""
+
 _CELLS_AT_ONCE = 2_000_000
 
 
@@ -16,6 +19,8 @@ def session_interval(gains: Int64, sessions: Int32, seed: int = 0, draws: int = 
     Args:
         gains: int64[R], tokens gained per request; sessions: int32[R], dense session numbers.
     """
+    if len(np.unique(sessions)) < LEAST_CLUSTERS:
+        sessions = np.arange(len(gains), dtype=np.int32)  # one conversation tells nothing of others
     per_session = np.bincount(sessions, weights=gains).astype(np.int64)
     count = len(per_session)
     if count == 0 or not per_session.any():
