@@ -36,7 +36,7 @@ from kvtune.tokenization.trace import Float64, Int32, TokenTrace
 class Analysis:
     """Everything found, before it is put into rows. `trace` has a namespace per replica, `undivided` has not.
 
-    `setting` speaks of grids: its units are the effective ones of the unit in force and of the default. `task` is what
+    `setting` speaks of grids: its units are the effective ones of the current unit and of the default. `task` is what
     was replayed for every unit.
     """
 

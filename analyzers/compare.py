@@ -19,7 +19,7 @@ LIMITS = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight",
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two reports. Hits are with the unit in force, `best_` with the recommended one; `settings` are what
+    """One of the two reports. Hits are with the current unit, `best_` with the recommended one; `settings` are what
     beside the unit and the traffic decides the figures, in words.
     """
 
@@ -39,7 +39,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LossChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit's share of the prompt tokens, with the unit in force."""
+    """One limit's share of the prompt tokens, with the current unit."""
 
     limit: str
     base_rate: float
@@ -47,7 +47,7 @@ class LossChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FamilyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The token hit rate of a family with the unit in force; None on the side that lacks it."""
+    """The token hit rate of a family with the current unit; None on the side that lacks it."""
 
     name: str
     base_token_hit_rate: float | None

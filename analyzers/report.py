@@ -25,7 +25,7 @@ from kvtune.analyzers.validation import Validation
 SCHEMA: Literal["kvtune.report/1"] = "kvtune.report/1"
 
 Interval = tuple[int, int]
-"""95 % interval [low, high] in tokens."""
+"""95% interval [low, high] in tokens."""
 
 Action = Literal["set", "unset", "keep", "cannot_help"]
 Confidence = Literal["high", "medium", "low"]
@@ -99,7 +99,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         source: where the groups' sizes come from.
-        current_match_unit: the unit in force today: `default_match_unit` where the flag is unset.
+        current_match_unit: the current unit today: `default_match_unit` where the flag is unset.
         cache_hit_alignment: what a hit's length is a multiple of, with the current unit.
         partial_hits: whether the current unit lets a hit end inside a block.
         num_blocks: the engine's `num_gpu_blocks`, null block included; None is unlimited.
@@ -284,7 +284,7 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LossesBySetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Losses with the unit in force today and with the recommended one."""
+    """Losses with the current unit today and with the recommended one."""
 
     current: Losses
     recommended: Losses

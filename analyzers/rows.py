@@ -69,7 +69,7 @@ def candidate_rows(
     seed: int,
     prefill_s: Mapping[int, Float64] | None = None,
 ) -> tuple[Candidate, ...]:
-    """One row per candidate, coarsest first; replayed figures are relative to the unit in force."""
+    """One row per candidate, coarsest first; replayed figures are relative to the current unit."""
     current = sweep.results[sweep.current_unit]
     total = int(prompt_tokens.sum())
     rows = []

@@ -68,7 +68,7 @@ def _stopped(found: Explanation) -> str:
         if not missed:
             return "It reuses all that it shares."
         past = losses.granularity
-        return f"It reuses all that the grid of {found.unit:,} allows; {past:,} tokens past it are computed."
+        return f"It reuses all that a hit alignment of {found.unit:,} allows; {past:,} tokens past it are computed."
     if found.fate == "grid":
         return f"Less than one unit of {found.unit:,} tokens is shared: no hit can land there."
     if found.fate == "below_floor":

@@ -35,7 +35,7 @@ class ValidatedCandidate(msgspec.Struct, frozen=True, kw_only=True):
         largest_rate: the largest multiple of the trace's arrival rate that was found to meet the SLOs; 0 where the
             trace's own rate misses them. missed_rate: the smallest one that was found to miss them; None where the
             ceiling of the search was met, or the search ended before.
-        ttft_change: of TTFT against the unit in force, a fraction (negative is faster), with its 95 % interval;
+        ttft_change: of TTFT against the current unit, a fraction (negative is faster), with its 95% interval;
             None for that unit itself, and where fewer than two pairs of runs were measured.
         ttft_differs: that change is beyond chance (Holm over candidates) and beyond the minimum effect.
     """

@@ -98,7 +98,7 @@ class EngineOptions:
         ),
     ] = None
     match_unit: Annotated[
-        str | None, option("--match-unit", "N|unset", "The prefix match unit in force today. [unset]", ENGINE)
+        str | None, option("--match-unit", "N|unset", "The current prefix match unit. [unset]", ENGINE)
     ] = None
     num_blocks: Annotated[
         str | None,
@@ -206,7 +206,7 @@ class ReplayOptions:
     ] = False
     levers: Annotated[
         bool,
-        option("--levers", "", "Also try what else would recover tokens: priming, padding, flags.", REPLAY),
+        option("--levers", "", "Also try other optimizations: warm-up, padding, flags.", REPLAY),
     ] = False
     window: Annotated[
         str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)

@@ -46,6 +46,6 @@ def compare(
         )
     if fail_if_worse is not None and found.worse_fraction * 100 > fail_if_worse:
         note(
-            f"worse: {found.worse_fraction:.2%} of the token hit rate is lost, {fail_if_worse:g} % are allowed"
+            f"worse: {found.worse_fraction:.2%} of the token hit rate is lost, {fail_if_worse:g}% are allowed"
         )
         raise typer.Exit(1)

@@ -71,7 +71,7 @@ class ProbeChoices:
             "--slo",
             "ttft=S,tpot=S",
             "Objectives in seconds (ttft, tpot, e2e): requests that meet all of them, and the largest load at which "
-            "95 % do.",
+            "95% do.",
             PROBE,
         ),
     ] = None

@@ -24,7 +24,7 @@ class StepPrice:
     """What the options say of steps.
 
     Attributes:
-        tokens: step overhead; None where no number was given.
+        tokens: step overhead, that of the report with --step-cost-tokens REPORT.json; None where neither was given.
         times: step times; the assumed ones where none were given.
         fitted: the fit that `times` are, made with groups of these kinds and counts, and `source`, its report.
     """
@@ -81,4 +81,6 @@ def step_price(step_cost_tokens: str | None, step_times: str | None = None) -> S
     stored = read_report(report)
     found = check_usable(stored.validation.step_cost if stored.validation else None, report)
     groups = tuple((group.kind, group.count) for group in stored.engine.groups)
+    if step_times is None:
+        number = round(found.step_cost_tokens or 0)
     return StepPrice(number, found.step_times(), found, groups, report)

@@ -14,7 +14,7 @@ MOST_CANDIDATES = 4
 
 
 def units_to_validate(report: Report, most: int = MOST_CANDIDATES) -> list[int]:
-    """The unit in force, the recommended one, then the best others by net gain; effective units, each once."""
+    """The current unit, the recommended one, then the best others by net gain; effective units, each once."""
     rows = [
         row
         for row in report.candidates

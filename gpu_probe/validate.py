@@ -74,7 +74,7 @@ def validate_on_engine(
     options: ProbeOptions,
     progress: Progress,
 ) -> ProbeResult:
-    """Run each unit (None: the flag unset) of a server on the bundled engine; the first is the unit in force.
+    """Run each unit (None: the flag unset) of a server on the bundled engine; the first is the current unit.
 
     Raises:
         MissingDependencyError: no torch, or no such device.

@@ -99,7 +99,7 @@ def choose(
     doubts: list[str] = []
     if len(outcomes) == 1 and others_left_out:
         action: Action = "keep"
-        doubts.append("No other match unit was replayed, though the engine accepts some.")
+        caps = [*caps, Cap("medium", "No other match unit was replayed, though the engine accepts some.")]
     elif len(outcomes) == 1 or any(cap.decides for cap in caps):
         action = "cannot_help"
     elif best is current:

@@ -7,14 +7,14 @@ import numpy as np
 from kvtune.tokenization.trace import Int32, Int64
 
 DRAWS = 2000
-LEAST_CLUSTERS = 3
-"""With fewer conversations, requests are drawn instead."""
+LEAST_CLUSTERS = 2
+"""With one conversation alone, requests are drawn instead."""
 
 _CELLS_AT_ONCE = 2_000_000
 
 
 def session_interval(gains: Int64, sessions: Int32, seed: int = 0, draws: int = DRAWS) -> tuple[int, int]:
-    """The 95 % percentile interval of `gains.sum()` (tokens) when sessions are drawn with replacement.
+    """The 95% percentile interval of `gains.sum()` (tokens) when sessions are drawn with replacement.
 
     Args:
         gains: int64[R], tokens gained per request; sessions: int32[R], dense session numbers.

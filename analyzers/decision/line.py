@@ -59,7 +59,7 @@ def decision_line(outcomes: Sequence[Outcome]) -> tuple[DecisionRange, ...]:
 def worst_losses(
     outcomes: Sequence[Outcome], prompt_tokens: int, overheads: tuple[float, float] = PLAUSIBLE_OVERHEAD
 ) -> Float64:
-    """float64[U]: the largest relative loss of each unit over a range of step overheads, 0.26 is 26 %.
+    """float64[U]: the largest relative loss of each unit over a range of step overheads, 0.26 is 26%.
 
     At an overhead p a unit costs its recomputed tokens + p * its prefill steps; its loss is that over the least cost of
     any unit at the same p. Between two break points the best unit does not change and the loss is monotonic, so the

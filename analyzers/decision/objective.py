@@ -72,7 +72,7 @@ class Objective:
     def best(
         self, outcomes: Sequence[Outcome], current: Outcome, prompt_tokens: int, requests: slice = slice(None)
     ) -> Outcome:
-        """The unit to choose: the coarsest of those that come within 0.5 % of the largest gain, or, with
+        """The unit to choose: the coarsest of those that come within 0.5% of the largest gain, or, with
         `worst-case`, within 0.5 points of the smallest worst loss.
 
         Args:

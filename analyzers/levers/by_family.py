@@ -15,7 +15,7 @@ _WORTH = 0.005
 
 
 def advise_families(rows: Sequence[Family], trace: TokenTrace, levers: Sequence[Found]) -> tuple[Family, ...]:
-    """The families with their best lever in `advice`, where it brings at least 0.5 % of their prompt tokens."""
+    """The families with their best lever in `advice`, where it brings at least 0.5% of their prompt tokens."""
     members = {family.name: family.members for family in find_families(trace)}
     advised = []
     for row in rows:

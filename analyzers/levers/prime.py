@@ -57,7 +57,7 @@ def prime(base: Baseline, head: Head, units: Sequence[int] = ()) -> Found | None
 
 
 def _units_near_the_end(tokens: int, grid: int, units: Sequence[int]) -> Iterator[int]:
-    """The coarsest units finer than the grid that land within a tenth, and within 3 %, of the head's end."""
+    """The coarsest units finer than the grid that land within a tenth, and within 3%, of the head's end."""
     reached = tokens // grid * grid
     seen: set[int] = set()
     for fraction in _NEAR_THE_END:
@@ -102,7 +102,7 @@ def _lever(base: Baseline, head: Head, trial: _Trial, size: int) -> Lever:
     paid = size * trial.sent
     return Lever(
         kind="prime",
-        title=f"Prime the common head of {head.tokens:,} tokens{with_unit}",
+        title=f"Warm up the shared prefix of {head.tokens:,} tokens{with_unit}",
         what=(
             f"Send the head of {head.tokens:,} tokens that {len(head.members):,} requests start with {often} on its "
             f"own before them (the prompt of {base.trace.ids[head.owner]!r}, cut there){with_unit}."

@@ -149,6 +149,6 @@ def legal_units(config: EngineConfig) -> list[int]:
 
 
 def _units(config: EngineConfig, unit: int | None) -> list[int | None]:
-    """The default, the unit in force where it is legal, and a few coarse ones."""
+    """The default, the current unit where it is legal, and a few coarse ones."""
     legal = legal_units(config)
     return list(dict.fromkeys([None, *([unit] if unit in legal else []), *legal[1 : 1 + _MOST_UNITS]]))

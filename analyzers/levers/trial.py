@@ -49,7 +49,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Gain:
-    """Net tokens recovered by a change, with the 95 % interval over sessions.
+    """Net tokens recovered by a change, with the 95% interval over sessions.
 
     Attributes:
         per_request: int64[R], of the base's requests; what added requests compute is not in it.

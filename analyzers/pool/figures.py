@@ -14,7 +14,7 @@ class CapacityPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One pool size at one unit. From `net_gain_tokens` on, None in documents that are older than these fields.
 
     Attributes:
-        net_gain_tokens: over the unit in force in the same pool, less the price of extra steps.
+        net_gain_tokens: over the current unit in the same pool, less the price of extra steps.
         refused_requests: those that can never fit this pool, or not with what they find cached in it.
     """
 
@@ -55,7 +55,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FootprintBySetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Footprints with the unit in force today and with the recommended one.
+    """Footprints with the current unit today and with the recommended one.
 
     Attributes:
         longest_request: the id of the first request with the most tokens, `longest_request_tokens` of prompt and
@@ -93,10 +93,10 @@ class Knee(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit with the largest net gain in one pool; of those within 0.5 % of it the coarsest, and the one in force
+    """The unit with the largest net gain in one pool; of those within 0.5% of it the coarsest, and the one in force
     where none gains. The interval of the gain plays no part here.
 
-    `net_gain_tokens`: over the unit in force in the same pool.
+    `net_gain_tokens`: over the current unit in the same pool.
     """
 
     num_blocks: int

@@ -32,7 +32,7 @@ def _pool_for_lengths(config: EngineConfig, prompt_tokens: int, output_tokens: i
 
 
 def footprints(units: ReplayedUnits, ids: Sequence[str], *, replay_again: bool) -> FootprintBySetting:
-    """What requests take with the unit in force and with the recommended one.
+    """What requests take with the current unit and with the recommended one.
 
     Args:
         ids: the requests'. replay_again: also say what they pin where that needs other replays, as requests overlap.

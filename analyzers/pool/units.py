@@ -30,7 +30,7 @@ class ReplayedUnits:
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """The unit in force and, where it is another, the recommended one."""
+        """The current unit and, where it is another, the recommended one."""
         return tuple(dict.fromkeys((self.current_unit, self.recommended_unit)))
 
     @property

@@ -150,7 +150,7 @@ def _connector(server: SizedServer, config: EngineConfig, sizes: ResolvedSizes |
         yield Finding(
             "connector_with_finer_unit",
             f"a KV connector beside a unit finer than the block: connectors store whole blocks{also}",
-            "test resends for equal answers before you rely on it",
+            "compare the answers to repeated prompts before you rely on it",
         )
     if config.drafter is not None and config.drafter.method in EAGLE_LIKE:
         yield Finding(

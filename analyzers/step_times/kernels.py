@@ -35,7 +35,7 @@ counted. Kimi-K3's published TTFT is 0.55 of what the library gives for 8,193 to
 
 _POSITION_BITS = 24
 _STEPS_PER_OCTAVE = 16
-"""Mixed steps are looked up on a grid of sixteenths of an octave: within 2.2 % of their own tokens and context."""
+"""Mixed steps are looked up on a grid of sixteenths of an octave: within 2.2% of their own tokens and context."""
 _DECODE_CONTEXTS = (512, 8_192)
 
 

@@ -58,7 +58,7 @@ def _sides(found: Comparison) -> Table:
             row("requests", "requests"),
             row("prompt tokens", "prompt_tokens"),
             row("shared tokens", "shared_tokens"),
-            row("unit in force", "current_unit", difference=False),
+            row("current match unit", "current_unit", difference=False),
             row("hit tokens", "hit_tokens"),
             rates("token hit rate", "token_hit_rate"),
             row("recommended unit", "recommended_unit", difference=False),

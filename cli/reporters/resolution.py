@@ -95,7 +95,7 @@ def _sentences(found: Resolution) -> list[str]:
     ):
         sentences.append(
             f"One recurrent state takes {found.mamba_page_bytes:,} bytes, one token of attention "
-            f"{found.attention_bytes_per_token:,}: a block holds a whole state, padded by {found.padding_pct:.2f} %."
+            f"{found.attention_bytes_per_token:,}: a block holds a whole state, padded by {found.padding_pct:.2f}%."
         )
     if found.num_blocks is not None:
         sentences.append(f"The pool has {found.num_blocks:,} blocks.")

@@ -142,7 +142,7 @@ def _sizes(report: Report, page: Page) -> list[str]:
 def _ends(report: Report, page: Page) -> list[str]:
     modulo = report.shared.histogram.modulo
     lines = page.heading(
-        "Where shared prefixes end", f"requests, modulo the scheduler block size of {modulo:,} tokens"
+        "Where shared prefixes end", f"requests, modulo {modulo:,} tokens (scheduler block size)"
     )
     bars = content.end_bars(report)
     lines += page.bars([bar.label for bar in bars], [bar.requests for bar in bars])

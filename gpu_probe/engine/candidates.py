@@ -47,7 +47,7 @@ def rows(
     deterministic: bool,
     searches: Sequence[RateSearch] = (),
 ) -> list[ValidatedCandidate]:
-    """The report's rows; changes of TTFT are against the first candidate, the unit in force.
+    """The report's rows; changes of TTFT are against the first candidate, the current unit.
 
     `searches[i]`: of candidate i's largest rate; none where none was looked for.
     """

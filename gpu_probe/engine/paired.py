@@ -24,7 +24,7 @@ MINIMUM_EFFECT = 0.03
 class PairedEffect:
     """A relative change of a latency against the base; fractions, negative is faster.
 
-    `low`, `high`: 95 % interval, infinite with fewer than two pairs. `p_value`: two-sided.
+    `low`, `high`: 95% interval, infinite with fewer than two pairs. `p_value`: two-sided.
     """
 
     change: float

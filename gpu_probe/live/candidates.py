@@ -1,6 +1,6 @@
 """A candidate's runs on a server as a row of the report.
 
-Changes of TTFT are against the first candidate, the unit in force: request by request within a pair of runs, the pair
+Changes of TTFT are against the first candidate, the current unit: request by request within a pair of runs, the pair
 being what counts (`paired`). Knows measurements and statistics; runs nothing.
 """
 

@@ -51,16 +51,18 @@ async def set_apart(client: LiveClient, canary: Canary, probe: Probe, listener: 
         MissingDependencyError: the reset leaves the canary in the cache, and salts are ignored.
     """
     if not probe.hit:
-        listener.note("the canary never hits here, so that an empty cache cannot be told from a full one")
+        listener.note(
+            "the probe prompt never hits here, so that an empty cache cannot be told from a full one"
+        )
     elif await client.post_once(RESET) == 200 and not await canary.still_cached():
-        listener.note("the cache was emptied by reset, and the canary is gone")
+        listener.note("the cache was emptied by reset, and the probe prompt is gone")
         return None
     salt = f"kvtune-{os.urandom(8).hex()}"
     if await canary.still_cached(salt):
         raise MissingDependencyError(
             "the cache can be neither emptied nor set apart",
             where=str(client.base),
-            found="a reset leaves the canary in it, and a cache_salt is ignored",
+            found="a reset leaves the probe prompt in it, and a cache_salt is ignored",
             way_out="restart the server with VLLM_SERVER_DEV_MODE=1, or use --serve",
         )
     listener.note("the cache cannot be emptied here: this run is set apart by a cache_salt of its own")

@@ -228,7 +228,7 @@ def _problems(facts: ServerFacts, probe: Probe, run: Run, counters: Counters) ->
         found.append(f"the server's log says that hits inside a block are off: {facts.coarse_managers}")
     if probe.hit != probe.expected:
         found.append(
-            f"the canary ({probe.length:,} random tokens, sent twice) hit {probe.hit:,} tokens, expected "
+            f"the probe prompt ({probe.length:,} random tokens, sent twice) hit {probe.hit:,} tokens, expected "
             f"{probe.expected:,}: hits land on multiples of {probe.grid or 'nothing'}, not of {grid}"
         )
     if run.void:

@@ -112,7 +112,7 @@ def broken_law(trace: TokenTrace, prediction: Prediction, measured: Int64) -> st
         ),
         (
             (measured > 0) & (measured % grid != 0),
-            f"hits land on multiples of {grid}: another unit is in force, or another engine answers",
+            f"hits land on multiples of {grid}: another match unit, or another engine, answers",
         ),
     )
     for breaks, law in laws:

@@ -235,7 +235,7 @@ class TestBlockSize:
         assert blocks == [528, 1056]
 
     def test_k035_kernel_block_group_block_and_hash_unit_are_three_things(self) -> None:
-        """TP 16, FLASHINFER_MLA (kernel block 32), fp8 KV and seven drafts give the logged 768 and 0.70 %."""
+        """TP 16, FLASHINFER_MLA (kernel block 32), fp8 KV and seven drafts give the logged 768 and 0.70%."""
         found = model(
             "kimi-k3",
             tensor_parallel_size=16,

@@ -228,7 +228,7 @@ def sample_report() -> Report:
                 flags=None,
                 change="kvtune analyze --write-prime prime.jsonl",
                 cost="one prefill of 3,845 tokens",
-                title="Prime the common head of 3,845 tokens",
+                title="Warm up the shared prefix of 3,845 tokens",
                 evidence="400,000 tokens of this head are computed again",
                 limits="not where the head changes often",
             ),

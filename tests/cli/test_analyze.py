@@ -74,8 +74,8 @@ def test_units_that_were_not_asked_for_are_not_said_to_change_nothing(run, trace
     document = analyzed(run, str(trace), "--units", "64")
     advice = document["recommendation"]
     assert (advice["action"], advice["unit"], advice["confidence"]) == ("keep", 64, "medium")
-    assert advice["why"].endswith("no other was replayed.")
-    assert "no other unit was replayed" in advice["caveats"][0]
+    assert advice["why"] == "No other match unit was replayed."
+    assert "No other match unit was replayed" in advice["caveats"][0]
 
 
 def test_without_a_cache_nothing_is_advised_that_needs_one(run, trace: Path, tmp_path: Path) -> None:
@@ -86,9 +86,12 @@ def test_without_a_cache_nothing_is_advised_that_needs_one(run, trace: Path, tmp
         ["prefix caching is off: nothing that it shares is reused"]
     ]
     page = tmp_path / "r.html"
-    text = run("analyze", str(trace), "--groups", GROUPS, "--no-prefix-caching", "--html", str(page)).out
+    text = run(
+        "analyze", str(trace), "--groups", GROUPS, "--no-prefix-caching", "--details", "--html", str(page)
+    ).out
     assert "without prefix caching, nothing hits" in " ".join(text.split())
-    assert "whose resend hits" not in text and "below the grid" not in text + page.read_text()
+    assert "A repeated prompt hits" not in text
+    assert "below the hit alignment" not in text + page.read_text()
 
 
 def test_debug_checks_the_bookkeeping_and_changes_nothing(
@@ -139,12 +142,13 @@ def test_the_terminal_report_and_files_in_one_run(run, trace: Path, tmp_path: Pa
         "analyze", str(trace), "--groups", GROUPS, *("--json", "a.json", "--html", "a.html", "--md", "a.md")
     )
     assert done.code == 0
-    assert "Where shared prefixes end" in done.out
+    assert "Where shared prefixes end" not in done.out
     assert done.err == ""
     assert json.loads((tmp_path / "a.json").read_text())["schema"] == "kvtune.report/1"
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     again = run("report", "a.json")
     assert again.out == done.out
+    assert "Where shared prefixes end" in run("report", "a.json", "--details").out
 
 
 def test_stdin_is_a_trace(run, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +302,6 @@ def test_a_broken_vocabulary_is_one_error_and_no_rejected_request(run, tmp_path:
 
 
 def test_a_grid_that_is_no_unit_has_its_row(run, trace: Path) -> None:
-    done = run("analyze", str(trace), "--groups", "full:16,swa:32:window=64")
-    table = done.out.split("Units")[1].split("Hits and gains")[0]
+    done = run("analyze", str(trace), "--groups", "full:16,swa:32:window=64", "--details")
+    table = done.out.split("Match units")[1].split("Hits and gains")[0]
     assert [line.split()[:3] for line in table.splitlines() if line.startswith("→")] == [["→", "32", "–"]]

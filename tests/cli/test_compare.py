@@ -52,7 +52,7 @@ def test_the_gate(run, stored: Path, tmp_path: Path, worse: Report, percent: str
     (tmp_path / "new.json").write_bytes(encode_report(worse))
     done = run("compare", str(stored), "new.json", "--fail-if-worse", percent)
     assert done.code == code
-    assert done.out.startswith("The token hit rate falls from 81.8 % to 65.4 %")
+    assert done.out.startswith("The token hit rate falls from 81.8% to 65.4%")
     assert bool(done.err) == (code == 1)
 
 

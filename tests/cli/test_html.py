@@ -212,5 +212,5 @@ def test_a_lever_is_the_headline_where_no_unit_pays(report: Report) -> None:
     advice = msgspec.structs.replace(report.recommendation, action="keep", flags=())
     lever = msgspec.structs.replace(report.levers[0], flags=("--a-flag 1",))
     page = unescape(render_html(msgspec.structs.replace(report, recommendation=advice, levers=(lever,))))
-    assert "<h1>Prime the common head of 3,845 tokens</h1>" in page
+    assert "<h1>Warm up the shared prefix of 3,845 tokens</h1>" in page
     assert "<pre>vllm serve … --a-flag 1</pre>" in page

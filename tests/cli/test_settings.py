@@ -39,7 +39,7 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_flag_before_variable_before_file_before_default(given, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert given("t.jsonl")["step_cost_tokens"] == "128"
+    assert given("t.jsonl")["step_cost_tokens"] is None
     Path("kvtune.toml").write_text("step-cost-tokens = 1\n")
     assert given("t.jsonl")["step_cost_tokens"] == "1"
     monkeypatch.setenv("KVTUNE_STEP_COST_TOKENS", "2")

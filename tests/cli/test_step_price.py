@@ -34,7 +34,7 @@ def stored(report: Report, path: Path, **fields: object) -> str:
 def test_a_number_is_the_price_and_nothing_else() -> None:
     for text, tokens in (("0", 0), ("128", 128), ("1000000", 1_000_000)):
         price = step_price(text)
-        assert (price.tokens, price.model, price.source) == (tokens, ASSUMED, None)
+        assert (price.tokens, price.times, price.source) == (tokens, ASSUMED, None)
         assert price.caveats(10**6) == ()
         price.check(())
 
@@ -42,7 +42,7 @@ def test_a_number_is_the_price_and_nothing_else() -> None:
 def test_a_report_gives_price_and_seconds(report: Report, tmp_path: Path) -> None:
     price = step_price(stored(report, tmp_path / "v.json"))
     assert price.tokens == 120
-    assert price.model.coefficients == (2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4)
+    assert price.times.coefficients == (2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4)
     assert price.groups == (("mamba", 3), ("full", 1), ("sliding_window", 1))
     (caveat,) = price.caveats(9_000)
     assert "v.json measured: a card, L2 real weights, one step like 120 prefilled tokens" in caveat
@@ -121,7 +121,7 @@ def test_from_a_measurement_to_an_analysis(monkeypatch, tmp_path: Path, capsys) 
     assert main(["validate", *twice, "ttft=60", "--clock", "virtual", "--runs", "1", *seen, *usual]) == 0
     shown = capsys.readouterr().out
     assert "| within SLO | SLO up to |" in shown
-    assert "each rate one run on the device, at most 10 runs a unit; to within 15 %, up to 64×." in shown
+    assert "each rate one run on the device, at most 10 runs a unit; to within 15%, up to 64×." in shown
     found = json.loads(Path(measured).read_bytes())["validation"]
     assert found["rate_search"]["method"] == "executed"
     assert [row["largest_rate"] for row in found["candidates"]] == [64.0, 64.0]

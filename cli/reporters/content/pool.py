@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def footprint_table(report: Report) -> Table | None:
-    """Blocks that a request takes, with the unit in force and the recommended one; None in older documents."""
+    """Blocks that a request takes, with the current unit and the recommended one; None in older documents."""
     found = report.footprint
     if found is None:
         return None
@@ -77,7 +77,7 @@ def held_sentence(report: Report) -> str:
 
 
 def capacity_units(report: Report) -> list[int]:
-    """The unit in force and the recommended one, as far as they were replayed at every pool size; coarsest first."""
+    """The current unit and the recommended one, as far as they were replayed at every pool size; coarsest first."""
     seen = {(point.num_blocks, point.unit) for point in report.capacity}
     pools = {pool for pool, _ in seen}
     if not pools:
@@ -130,7 +130,7 @@ def knee_sentence(report: Report) -> str:
             for knee in knees
             if knee.share == share
         ]
-        parts.append(f"within {round(100 * (1 - share))} %{'' if parts else unlimited} {' and '.join(pools)}")
+        parts.append(f"within {round(100 * (1 - share))}%{'' if parts else unlimited} {' and '.join(pools)}")
     return f"Hits stay {'; '.join(parts)}."
 
 
@@ -145,7 +145,7 @@ def choices_sentence(report: Report) -> str:
     best = {choice.unit for choice in choices}
     if best == {advice.current_unit}:
         return (
-            f"In no pool {span} does another unit gain over {advice.current_unit:,}, which is in force today."
+            f"In no pool {span} does another unit gain over {advice.current_unit:,}, the current match unit."
         )
     if len(best) == 1:
         return f"The best unit does not depend on the pool: it is {choices[0].unit:,} at every size {span}."
@@ -210,7 +210,7 @@ def choices_table(report: Report) -> Table | None:
         Column(f"net gain over {advice.current_unit:,}"),
     )
     note = (
-        "Largest net gain in tokens over the unit in force in the same pool, of those within 0.5 % the coarsest; "
+        "Largest net gain in tokens over the current unit in the same pool, of those within 0.5% the coarsest; "
         "the interval of the gain is not asked here."
     )
     return Table(columns, tuple(rows), tuple(roles), note)

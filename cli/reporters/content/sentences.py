@@ -285,15 +285,14 @@ def windows_sentence(report: Report) -> str:
 
 
 def caveats(report: Report) -> list[str]:
-    """What to keep in mind: the recommendation's caveats and rejected lines."""
-    lines = [clean(caveat) for caveat in report.recommendation.caveats]
+    """What to keep in mind: rejected lines, then the recommendation's caveats."""
+    lines = []
     if report.trace.rejected:
         reasons = ", ".join(
             f"{clean(reason)} {number:,}" for reason, number in report.trace.rejected_by.items()
         )
-        verb = "was" if report.trace.rejected == 1 else "were"
-        lines.append(f"{plural(report.trace.rejected, 'line')} of the trace {verb} rejected ({reasons})")
-    return lines
+        lines.append(f"{plural(report.trace.rejected, 'line')} of the trace rejected ({reasons}).")
+    return lines + [clean(caveat) for caveat in report.recommendation.caveats]
 
 
 def provenance(report: Report) -> list[tuple[str, str]]:

@@ -204,8 +204,8 @@ def families_table(report: Report) -> Table:
         Column("prompt tokens", keep=3),
         Column("shared"),
         Column("typical end", keep=2),
-        Column("ends, 80 %", keep=4),
-        Column("current hits"),
+        Column("ends, 80%", keep=4),
+        Column("hits now"),
         *([Column(f"at {advice.unit:,}")] if advice.unit != advice.current_unit else []),
         Column("verdict", "left"),
     )
@@ -330,7 +330,7 @@ def _how_rates_were_found(search: RateSearch) -> str:
     coarse, share_met = 100 * (search.resolution - 1), 100 * search.qualifying_share
     ends = "" if search.complete else " Not every search came to its end."
     return (
-        f"SLO up to: the largest multiple of the trace's own arrival rate at which {share_met:.0f} % of all requests, "
+        f"SLO up to: the largest multiple of the trace's own arrival rate at which {share_met:.0f}% of all requests, "
         "refused and unfinished ones counted as misses, still meet the SLO (0: not even its own rate does); "
-        f"{way}; to within {coarse:.0f} %, up to {multiple(search.ceiling)}.{ends}"
+        f"{way}; to within {coarse:.0f}%, up to {multiple(search.ceiling)}.{ends}"
     )

@@ -129,7 +129,7 @@ def _pool_lines(
 
 
 LOSS_NAMES = {
-    "granularity": "below the grid",
+    "granularity": "below the hit alignment",
     "window": "outside the window",
     "no_recurrent_state": "no state was kept",
     "evicted": "evicted",

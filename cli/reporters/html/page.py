@@ -92,7 +92,7 @@ def _numbers(report: Report) -> list[tuple[str, str]]:
     if lever is not None:
         return [
             ("net gain in tokens", signed(lever.gain_tokens)),
-            ("95 % interval of the gain", interval(lever.gain_ci95)),
+            ("95% CI of the gain", interval(lever.gain_ci95)),
             ("token hit rate today", today),
         ]
     if advice.action not in ("set", "unset"):
@@ -100,7 +100,7 @@ def _numbers(report: Report) -> list[tuple[str, str]]:
     return [
         ("net gain in tokens", signed(advice.net_gain_tokens)),
         ("gain, of all prompt tokens", percent(advice.gain_fraction)),
-        ("95 % interval of the gain", interval(advice.gain_ci95)),
+        ("95% CI of the gain", interval(advice.gain_ci95)),
         rates,
         ("confidence", advice.confidence),
     ]

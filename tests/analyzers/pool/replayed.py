@@ -27,5 +27,5 @@ def replayed(
         {unit: replay(replace(config, match_unit=flag), inputs) for unit, flag in match_units.items()},
         current_unit=current,
         recommended_unit=recommended,
-        step_cost=step_cost,
+        step_overhead=step_cost,
     )

@@ -139,8 +139,8 @@ def test_the_caveat_says_what_is_known_of_the_pool() -> None:
     assert pool_caveat(replace(config, num_blocks=20), needs, None, 4) == ()
     assert pool_caveat(replace(config, enable_prefix_caching=False), needs, None, 4) == ()
     (unknown,) = pool_caveat(config, needs, None, 4)
-    assert f"as one of {needs.enough_blocks} blocks would be" in unknown
+    assert f"true from {needs.enough_blocks} blocks up" in unknown
     (same,) = pool_caveat(config, needs, choices((9, 4), (18, 4)), 4)
     assert "down to 9 blocks" in same
     (other,) = pool_caveat(config, needs, choices((9, 4), (18, 2), (36, 4)), 4)
-    assert "in one of 18 blocks another unit gains more" in other
+    assert "With 18 blocks another match unit gains more" in other

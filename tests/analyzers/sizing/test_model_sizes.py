@@ -84,7 +84,7 @@ def groups(name: str, **flags: Any) -> str:
         ("llama-4-scout", {}, "chunk 16 12x3, full 16 12x1"),
         ("deepseek-v3", {"attention_backend": "FLASHMLA"}, "full 64 61x1"),
         ("qwen3-8b", {}, "full 16 36x1"),
-        # A drafter's layer joins the full attention group: 48 + 17 layers, three of them padding (6.25 %).
+        # A drafter's layer joins the full attention group: 48 + 17 layers, three of them padding (6.25%).
         ("qwen3.5-27b", {"kv_cache_dtype": "nvfp4", "num_speculative_tokens": 3, "speculative_method": "mtp"},
          "mamba 2848 16x3, full 2848 17x1"),
         # Logged: group sizes 1584 x 4, 8, 1584; and 262144 x 4, 4, 400 without prefix caching.

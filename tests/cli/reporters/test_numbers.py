@@ -30,11 +30,11 @@ def test_differences_carry_their_sign() -> None:
 
 
 def test_fractions_are_per_cent_with_one_decimal() -> None:
-    assert percent(0.13549) == "13.5 %"
-    assert percent(-0.02) == "−2.0 %"
-    assert percent(-0.0001) == "0.0 %"
-    assert percent(-0.1) == "−10.0 %"
-    assert share(1, 3) == "33.3 %"
+    assert percent(0.13549) == "13.5%"
+    assert percent(-0.02) == "−2.0%"
+    assert percent(-0.0001) == "0.0%"
+    assert percent(-0.1) == "−10.0%"
+    assert share(1, 3) == "33.3%"
     assert share(1, 0) == "–"
 
 

@@ -62,7 +62,7 @@ def test_knees_say_where_nothing_smaller_was_tried(report: Report) -> None:
     )
     found = msgspec.structs.replace(report, pool_advice=PoolAdvice(knees=knees))
     assert content.knee_sentence(found) == (
-        "Hits stay within 1 % of those in a pool that never evicts from 625 blocks on with unit 528 (no smaller "
+        "Hits stay within 1% of those in a pool that never evicts from 625 blocks on with unit 528 (no smaller "
         "pool was tried) and from 700 blocks on with unit 96."
     )
     none = msgspec.structs.replace(report, pool_advice=PoolAdvice())

@@ -82,13 +82,14 @@ def test_struck_and_idle_units_are_grouped_by_reason(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("action", "words"),
-    [("keep", "Keep the unit of 96"), ("unset", "Unset"), ("cannot_help", "No match unit changes")],
+    [("keep", "Keep match unit 96"), ("unset", "Drop"), ("cannot_help", "No match unit changes")],
 )
 def test_every_action_has_its_headline(report: Report, action: str, words: str) -> None:
     advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
     other = msgspec.structs.replace(report, recommendation=advice, levers=())
     assert content.headline(other).startswith(words)
-    assert bool(content.gain_sentences(other)) == (action == "unset")
+    assert content.gain_sentences(other)[0].startswith("Token hit rate 81.8%")
+    assert ("→" in content.gain_sentences(other)[0]) == (action == "unset")
 
 
 @pytest.mark.parametrize("action", ["keep", "cannot_help"])
@@ -96,8 +97,8 @@ def test_where_no_unit_pays_the_best_lever_is_the_one_thing_to_do(report: Report
     advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
     price = msgspec.structs.replace(report.levers[0], kind="isolation", title="A price", advice=False)
     other = msgspec.structs.replace(report, recommendation=advice, levers=(price, *report.levers))
-    assert content.headline(other) == "Prime the common head of 3,845 tokens"
-    assert content.gain_sentences(other).startswith("3,168 fewer prompt tokens")
+    assert content.headline(other) == "Warm up the shared prefix of 3,845 tokens"
+    assert content.gain_sentences(other)[1].startswith("+3,168 tokens net")
 
 
 def test_levers_are_mentioned_where_they_were_not_tried(report: Report) -> None:

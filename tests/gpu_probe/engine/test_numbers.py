@@ -53,7 +53,7 @@ def test_step_costs_are_found_again():
 
 
 def test_the_error_is_that_of_batches_that_took_no_part():
-    """Held-out times are 10 % longer than the truth that was fitted: predictions are 1/1.1 of them, off by 1/11."""
+    """Held-out times are 10% longer than the truth that was fitted: predictions are 1/1.1 of them, off by 1/11."""
     rng = np.random.default_rng(3)
     batches, held = shapes(40, rng), shapes(20, rng)
     longer = [1.1 * TRUE.step_s(shape) for shape in held]

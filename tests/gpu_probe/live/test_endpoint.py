@@ -73,7 +73,7 @@ def test_a_server_that_does_what_its_release_does() -> None:
     assert result.validation.agrees
     assert "6 of 6 requests hit exactly what was predicted" in result.verdict
     assert run.probe.grid == 16
-    assert "the cache was emptied by reset, and the canary is gone" in said
+    assert "the cache was emptied by reset, and the probe prompt is gone" in said
     assert result.validation.candidates[0].unit == 16
 
 
@@ -168,7 +168,7 @@ def test_an_internal_error_of_the_server() -> None:
 def test_a_request_that_the_server_refuses_is_left_out_of_both_sides() -> None:
     with running(
         Script(status_at={4: 400})
-    ) as server:  # the canary sent three prompts: this is the trace's second
+    ) as server:  # the probe prompt sent three prompts: this is the trace's second
         result = validate(server)
     (run,) = result.runs
     assert run.run.refused == [(1, "HTTP 400: BadRequestError, prompt")]
@@ -248,7 +248,7 @@ class TestVerdict:
     def test_a_flag_without_effect(self) -> None:
         said = self.differences(Script(config=replace(CONFIG, match_unit=None)))
         assert "every request hits what an unset match unit (the flag has no effect) would give" in said
-        assert "hits land on multiples of 64, not of 16" in said  # the canary
+        assert "hits land on multiples of 64, not of 16" in said  # the probe prompt
 
     def test_another_unit(self) -> None:
         assert "every request hits what match unit 32 would give" in self.differences(

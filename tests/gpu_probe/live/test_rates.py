@@ -35,7 +35,7 @@ def run_of(ttft: list[float | None], *, late: int = 0) -> Run:
 def test_refused_requests_are_misses() -> None:
     slo = {"ttft": 0.5}
     assert is_met(run_of([0.1] * 20), slo)
-    assert is_met(run_of([0.1] * 19 + [0.9]), slo)  # 95 % exactly
+    assert is_met(run_of([0.1] * 19 + [0.9]), slo)  # 95% exactly
     assert is_met(run_of([0.1] * 19 + [None]), slo)
     assert not is_met(run_of([0.1] * 18 + [0.9, None]), slo)
 

@@ -103,7 +103,7 @@ def test_a_unit_that_is_taken_and_not_applied(tmp_path: Path) -> None:
     result = Served(tmp_path).validate(parse_serve_line(f"{PROGRAM} --ignore-unit"))
     assert not result.validation.agrees
     said = " | ".join(result.validation.differences)
-    assert "unit 16: the canary" in said
+    assert "unit 16: the probe prompt" in said
     assert "the flag has no effect" in said
 
 
