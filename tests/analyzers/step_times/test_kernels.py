@@ -112,7 +112,6 @@ def test_without_a_config_there_are_no_times() -> None:
     [
         ("qwen3.5-35b-a3b", "H100", "kernels", None),
         ("qwen3-next-80b-a3b", "H100", "roofline", "is not supported"),
-        ("nemotron-3-nano-30b-a3b", "H100", "roofline", "lacks vocab_size"),
         ("qwen3.5-27b", "A100-80GB", "roofline", "data missing"),
         ("qwen3.5-27b", "RTX 4090", "roofline", None),
     ],
