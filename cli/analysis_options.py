@@ -235,6 +235,25 @@ class InputOptions:
     max_line_bytes: Annotated[
         int, option("--max-line-bytes", "N", "Longest line that is read.", INPUT, min=1, max=1 << 40)
     ] = 256 * 2**20
+    only: Annotated[
+        list[str] | None,
+        option(
+            "--only", "FIELD=VALUE", "Only records with this value, such as model=qwen3.5. Repeatable.", INPUT
+        ),
+    ] = None
+    isolate_by: Annotated[
+        str | None,
+        option("--isolate-by", "FIELD", "Values of this field share no prefixes (a team, a user).", INPUT),
+    ] = None
+    time_field: Annotated[
+        str | None, option("--time-field", "PATH", "Field that holds the time of arrival.", INPUT)
+    ] = None
+    order: Annotated[
+        Literal["oldest", "newest"] | None,
+        option(
+            "--order", "oldest|newest", "What a log without times begins with (default: by content).", INPUT
+        ),
+    ] = None
     strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
     rejects: Annotated[
         str | None, option("--rejects", "FILE", "Keep rejected lines, to be mended and read again.", INPUT)

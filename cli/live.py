@@ -17,6 +17,7 @@ from kvtune.cli.analysis_options import ModelOptions
 from kvtune.cli.analyze import Analyzed
 from kvtune.cli.output import has_colour, note
 from kvtune.cli.probe import ProbeChoices
+from kvtune.cli.traces import selection_of
 from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 
 if TYPE_CHECKING:
@@ -139,7 +140,12 @@ def _chats(ready: Prepared, requests: int | None) -> list[Request]:
     if "-" in ready.files:
         raise UnusableInputError("cannot be read a second time", field="--as-chat", where="stdin")
     input = ready.asked.input
-    logged = read_trace(ready.files, format=input.format, max_line_bytes=input.max_line_bytes).requests
+    logged = read_trace(
+        ready.files,
+        format=input.format,
+        max_line_bytes=input.max_line_bytes,
+        selection=selection_of(input, ready.asked.model),
+    ).requests
     by_id = {request.id: request for request in logged}
     return [by_id[name] for name in ready.loaded.trace.ids[:requests]]
 

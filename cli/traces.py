@@ -19,6 +19,7 @@ from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
 from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
+from kvtune.tokenization.doubts import Doubt
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.model_folder import read_template
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
@@ -29,6 +30,7 @@ from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
 from kvtune.tokenization.reading import TraceStats, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
 from kvtune.tokenization.request import Identity, Request
+from kvtune.tokenization.selection import Selection, parse_only
 from kvtune.tokenization.trace import TokenTrace
 from kvtune.tokenization.workers import take_workers
 
@@ -53,7 +55,7 @@ class LoadedTrace:
     """A trace as ids, and what the report says of it.
 
     `model` is the folder that encoded it, None where none did; `decode` gives the text of ids, None where there
-    is none; `caveats` matter for the recommendation; `identities` says whose each namespace is.
+    is none; `caveats` and `doubts` matter for the recommendation; `identities` says whose each namespace is.
     """
 
     trace: TokenTrace
@@ -62,6 +64,7 @@ class LoadedTrace:
     model: Path | None
     decode: Callable[[Sequence[int]], str] | None
     caveats: tuple[str, ...]
+    doubts: tuple[Doubt, ...] = ()
     identities: tuple[Identity, ...] = ()
 
 
@@ -91,6 +94,7 @@ def load_trace(
             format=options.format,
             max_line_bytes=options.max_line_bytes,
             by_field=encoding.by_field,
+            selection=selection_of(options, model),
             on_reject=rejects.line,
             on_request=ahead.offer,
             progress=lambda done, total: progress("reading", done, total),
@@ -119,7 +123,19 @@ def load_trace(
         folder,
         encoder.vocabulary.decode if encoder is not None else None,
         _caveats(encoded),
+        tuple(found.stats.doubts),
         tuple(encoded.identities),
+    )
+
+
+def selection_of(options: InputOptions, model: ModelOptions) -> Selection:
+    """What the command line says of the log."""
+    return Selection(
+        only=parse_only(options.only or ()),
+        isolate_by=options.isolate_by,
+        time_field=options.time_field,
+        order=options.order,
+        model=model.model,
     )
 
 

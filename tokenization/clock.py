@@ -21,6 +21,9 @@ _FROM = (("ns", 1e17), ("us", 1e14), ("ms", 1e11))
 _GREATEST = 10**30
 _LONGEST = 64  # characters of a time
 
+# "01/Dec/2026:05:00:00 +0000", as web servers' common log format has it (nginx's $time_local)
+_COMMON_LOG = re.compile(r"(\d\d)/([A-Za-z]{3})/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)$")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _FRACTION = re.compile(r"([.,]\d+)")
 _ZONE_NAME = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
 
@@ -68,6 +71,10 @@ def _number(value: float | int, field: str, unit: str | None) -> Moment:
 
 def _iso_seconds(text: str, field: str) -> float:
     """Seconds since 1970 of an ISO 8601 time, kept to the microsecond; more digits are rounded."""
+    common = _COMMON_LOG.match(text)
+    if common and common[2].title() in _MONTHS:
+        month = _MONTHS.index(common[2].title()) + 1
+        text = f"{common[3]}-{month:02}-{common[1]}T{common[4]}{common[5]}:{common[6]}"
     plain = _ZONE_NAME.sub("+00:00", text)
     fraction = _FRACTION.search(plain)
     extra = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvtune.tokenization.clock import PER_SECOND, Moment, decide_unit
+from kvtune.tokenization.continuations import count_directions
 from kvtune.tokenization.request import Request
 
 
@@ -35,6 +36,16 @@ def count_reordered(requests: Sequence[Request]) -> int:
             else:
                 newest = request.arrival
     return late
+
+
+def is_newest_first(requests: Sequence[Request]) -> bool:
+    """Whether a file without times stands newest first: its requests continue ones that stand behind them."""
+    onward, backward = count_directions(requests)
+    return backward >= _LEAST_BACKWARD and backward > _TIMES_MORE * onward
+
+
+_LEAST_BACKWARD = 2
+_TIMES_MORE = 2
 
 
 def in_replay_order(files: Sequence[Sequence[Request]]) -> list[Request]:

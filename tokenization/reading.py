@@ -6,19 +6,34 @@ Files are read one after another and line by line; what cannot be used is reject
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from kvtune.tokenization.clock import Moment
+import msgspec
+
+from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.containers import Item, records_of
+from kvtune.tokenization.continuations import PER_CALL_IDS, name_conversations
+from kvtune.tokenization.doubts import Doubt, tools_lost
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.formats import FORMATS, format_named, recognise
+from kvtune.tokenization.formats.cut_prompts import find_cut
+from kvtune.tokenization.formats.fields import any_time, field_value, unused_time
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
 from kvtune.tokenization.formats.openai_batch import write_line
-from kvtune.tokenization.ordering import count_reordered, in_replay_order, number_duplicates, settle_times
+from kvtune.tokenization.formats.outcome import CANCELLED, outcome
+from kvtune.tokenization.formats.spans import single_spans
+from kvtune.tokenization.ordering import (
+    count_reordered,
+    in_replay_order,
+    is_newest_first,
+    number_duplicates,
+    settle_times,
+)
 from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
 from kvtune.tokenization.request import Request
+from kvtune.tokenization.selection import NOT_SELECTED, Selection, fitting_models
 from kvtune.tokenization.sources import Progress, Source, combined_digest
 from kvtune.tokenization.stream_pairs import StreamPairs
 from kvtune.tokenization.strict_json import StrictDecoder
@@ -46,6 +61,7 @@ class TraceStats:
         duplicate_keys: JSON keys that lost to a later one of the same name.
         timestamp_units: file -> unit of its numbers ("s", "ms", "us", "ns"), "ISO 8601", or None without times.
         notes: caveats, each one sentence.
+        doubts: what the log is known to have lost.
     """
 
     files: list[str] = field(default_factory=list)
@@ -57,6 +73,7 @@ class TraceStats:
     duplicate_keys: int = 0
     timestamp_units: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
 
     @property
     def rejected(self) -> int:
@@ -83,6 +100,7 @@ def read_trace(
     format: str = "auto",
     max_line_bytes: int = MAX_LINE_BYTES,
     by_field: str | None = None,
+    selection: Selection | None = None,
     on_reject: OnReject | None = None,
     on_request: Callable[[Request], None] | None = None,
     progress: Progress | None = None,
@@ -95,6 +113,7 @@ def read_trace(
         format: a name of `kvtune.tokenization.formats`, or "auto": each record by its own look.
         max_line_bytes: longer lines are rejected unread.
         by_field: dotted path of the field that names a request's server.
+        selection: what the user says of the log; None: nothing.
         on_reject: called for each rejected record, in file order.
         on_request: called for each request as it is read: before its time is settled, and before a format's last
             word on it.
@@ -105,7 +124,9 @@ def read_trace(
         UnusableInputError: a file that cannot be opened or is no text, or a format or field that is not there.
         NoUsableRequestError: nothing in the files says anything about prefixes.
     """
-    reader = _TraceReader(format_named(format), max_line_bytes, by_field, on_reject, on_request)
+    reader = _TraceReader(
+        format_named(format), max_line_bytes, by_field, selection or Selection(), on_reject, on_request
+    )
     for name in paths:
         reader.read_file(Source(name, stdin=stdin, progress=progress))
     return reader.result()
@@ -117,51 +138,106 @@ class _TraceReader:
         wanted: Format | None,
         max_line_bytes: int,
         by_field: str | None,
+        selection: Selection,
         on_reject: OnReject | None,
         on_request: Callable[[Request], None] | None,
     ) -> None:
         self._wanted = wanted
         self._limit = max_line_bytes
         self._by_field = by_field
+        self._selection = selection
+        self._has_time_field = False
         self._on_reject = on_reject
         self._on_request = on_request
         self._decoder = StrictDecoder()
         self._digests: list[bytes] = []
         self._files: list[list[Request]] = []
         self._notes: dict[str, int] = {}
+        self._order_notes: list[str] = []
         self._stats = TraceStats()
 
     def read_file(self, source: Source) -> None:
         """Reads one file to its end, or to where it breaks."""
-        state = FileState(source.name, self._by_field)
+        state = FileState(source.name, self._by_field, self._selection.isolate_by)
         pairs = StreamPairs()
         requests: list[Request] = []
         times: list[Moment | None] = []
-        items = records_of(source, self._decoder, self._limit)
+        formats: list[str] = []
+        unused: Counter[str] = Counter()
+        items = _apart(records_of(source, self._decoder, self._limit))
         for where, value, pieces in self._past_lengths(source.name, items):
             try:
                 if isinstance(value, RecordError):
                     raise value
+                said = outcome(value)
+                if said is not None:
+                    state.note(said)
+                    if said != CANCELLED:
+                        continue
+                if not self._selection.selects(value):
+                    state.note(NOT_SELECTED)
+                    continue
                 known, drafts = self._read_record(value, Place(where, state))
+                drafts = self._timed(value, drafts, unused)
                 for draft in drafts:
                     if pairs.is_repeat(draft):
                         state.note(_REPEATED)
                     else:
                         requests.append(draft.request)
                         times.append(draft.time)
-                        self._stats.formats[known.name] += 1
+                        formats.append(known.name)
                         if self._on_request is not None:
                             self._on_request(draft.request)
             except RecordError as error:
                 self._reject(error.at(where, pieces))
         self._stats.files.append(source.name)
         self._stats.timestamp_units[source.name] = settle_times(requests, times)
-        requests = self._finish(state, requests)
+        requests = self._finish(state, requests, formats)
+        requests = self._in_order(source.name, requests, unused)
         self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
         self._digests.append(source.whole_digest())
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
+
+    def _timed(self, record: Record, drafts: list[Draft], unused: Counter[str]) -> list[Draft]:
+        """The drafts with the time that the user's field gives, or any usual one where the format knew none."""
+        if self._selection.time_field is not None:
+            value = field_value(record, self._selection.time_field)
+            time = moment(value, self._selection.time_field)
+            self._has_time_field = self._has_time_field or time is not None
+            return [draft._replace(time=time) for draft in drafts]
+        if not drafts or all(draft.time is not None for draft in drafts):
+            return drafts
+        time = any_time(record)
+        if time is None:
+            name = unused_time(record)
+            unused[name or ""] += 1
+        return [draft if draft.time is not None else draft._replace(time=time) for draft in drafts]
+
+    def _in_order(self, name: str, requests: list[Request], unused: Counter[str]) -> list[Request]:
+        """One file's requests, oldest first where times do not say it; caveats where nothing does."""
+        timed = {request.arrival for request in requests if request.arrival is not None}
+        if len(requests) < 2 or len(timed) > 1:
+            return requests
+        turned = self._selection.order == "newest" or (
+            self._selection.order is None and is_newest_first(requests)
+        )
+        if turned:
+            requests = requests[::-1]
+            self._order_notes.append(
+                f"{name} is in newest-first order: reversed. --order oldest keeps file order."
+            )
+        elif self._selection.order is None:
+            self._order_notes.append(
+                f"No times in {name}: assuming file order, oldest first (--order, --time-field)."
+            )
+        field = next((field for field, _ in unused.most_common() if field), None)
+        if field is not None and not timed:
+            self._order_notes.append(
+                f"{field} in {name} looks like a time and is not used: --time-field {field}."
+            )
+        return requests
 
     def _past_lengths(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """The same items; raises `NoUsableRequestError` where a file begins with nothing but lengths.
@@ -201,17 +277,24 @@ class _TraceReader:
         self._stats.formats.setdefault(known.name, 0)
         return known, drafts
 
-    def _finish(self, state: FileState, requests: list[Request]) -> list[Request]:
+    def _finish(self, state: FileState, requests: list[Request], formats: list[str]) -> list[Request]:
         """Lets each format of the file have its last word; gives the requests that remain."""
         lost: set[int] = set()
         for known in FORMATS:
             if known.finish is None or known.name not in self._stats.formats:
                 continue
             for where, error, request in known.finish(state, requests):
-                self._reject(error.at(where, () if request is None else (write_line(request),)))
+                if error is not None:
+                    self._reject(error.at(where, () if request is None else (write_line(request),)))
                 if request is not None:
                     lost.add(id(request))
-                    self._stats.formats[known.name] -= 1
+        kept = [request for request in requests if id(request) not in lost] if lost else requests
+        for where, error, request in find_cut(kept):
+            if error is not None and request is not None:
+                self._reject(error.at(where, (write_line(request),)))
+                lost.add(id(request))
+        for request, name in zip(requests, formats, strict=True):
+            self._stats.formats[name] += id(request) not in lost
         return [request for request in requests if id(request) not in lost] if lost else requests
 
     def _reject(self, rejection: Rejection) -> None:
@@ -220,13 +303,39 @@ class _TraceReader:
         if self._on_reject:
             self._on_reject(rejection)
 
+    def _of_one_model(self) -> None:
+        """Of several models in the log keeps the one that is analyzed, where one fits it and the user chose none."""
+        everything = [request for file in self._files for request in file]
+        fits = None if "model" in self._selection.only else fitting_models(everything, self._selection.model)
+        if fits is None:
+            return
+        self._files = [
+            [
+                request
+                for request in file
+                if request.identity.model in fits or request.identity.lora is not None
+            ]
+            for file in self._files
+        ]
+        kept = sum(map(len, self._files))
+        others = len({request.identity.model for request in everything}) - len(fits)
+        self._order_notes.append(_models_note(kept, len(everything), fits, others))
+
     def result(self) -> ReadResult:
         """Everything in replay order; raises `NoUsableRequestError` where there is nothing."""
         stats = self._stats
+        self._of_one_model()
         requests = in_replay_order(self._files)
         if not requests:
-            raise _nothing_usable(stats)
+            raise _nothing_usable(stats, self._notes)
         _require_one_kind(requests)
+        if self._selection.time_field and not self._has_time_field:
+            raise UnusableInputError(
+                "no record has this field",
+                field="--time-field",
+                found=self._selection.time_field,
+                wanted="a field of the trace",
+            )
         if self._by_field and not any(request.server for request in requests):
             raise UnusableInputError(
                 "no request has this field",
@@ -238,8 +347,40 @@ class _TraceReader:
         stats.sha256 = combined_digest(self._digests)
         stats.duplicate_ids = number_duplicates(requests)
         stats.duplicate_keys = self._decoder.duplicate_keys
-        stats.notes = _caveats(stats, self._files, self._notes)
+        dropped = name_conversations(requests)
+        if dropped:
+            self._notes[PER_CALL_IDS] = dropped
+        stats.notes = _caveats(stats, self._files, self._notes) + self._order_notes
+        lost = tools_lost(requests, stats.format)
+        if lost is not None:
+            stats.doubts.append(lost)
+            stats.notes.append(lost.sentence)
         return ReadResult(requests, stats)
+
+
+def _models_note(kept: int, all_requests: int, models: Iterable[str], others: int) -> str:
+    names = ", ".join(sorted(models))
+    return (
+        f"{kept:,} of {all_requests:,} requests name the model {names[:80]}; those of {others} other "
+        f"{'name' if others == 1 else 'names'} are passed over. --only model=NAME chooses."
+    )
+
+
+def _apart(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, a batch of spans as a record each."""
+    for item in items:
+        singles = [] if isinstance(item.value, RecordError) else single_spans(item.value)
+        if len(singles) < 2:
+            yield item
+            continue
+        for number, single in enumerate(singles):
+            where = f"{item.where}/{number}" if number else item.where
+            yield Item(where, single, _encoded(single))
+
+
+def _encoded(record: Record) -> Iterator[bytes]:
+    """A record as a line, written only if somebody asks."""
+    yield msgspec.json.encode(record)
 
 
 def _require_one_kind(requests: Sequence[Request]) -> None:
@@ -275,8 +416,9 @@ def _lengths_only(name: str, records: int) -> NoUsableRequestError:
     )
 
 
-def _nothing_usable(stats: TraceStats) -> NoUsableRequestError:
-    counts = ", ".join(f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items()))
+def _nothing_usable(stats: TraceStats, notes: Mapping[str, int]) -> NoUsableRequestError:
+    reasons = [f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items())]
+    counts = ", ".join([*reasons, *(f"{sentence}: {count}" for sentence, count in notes.items())])
     return NoUsableRequestError(
         "no usable request in the trace",
         where=", ".join(stats.files),

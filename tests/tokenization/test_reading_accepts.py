@@ -255,7 +255,7 @@ def test_identity() -> None:
     ]
     one, two, three, four, five = (request.identity for request in read(lines(*rows)).requests)
     assert (one.model, one.lora, one.lora_path, one.cache_salt, one.tenant) == ("m", "ad", "/ad", "s", None)
-    assert (two.lora, two.lora_path, two.tenant) == ("ad", "/ad", "t")
+    assert (two.lora, two.lora_path, two.tenant) == ("ad", "/ad", None)
     assert three.model == "n"
     assert four == five  # a user's name is no part of the engine's key
     assert len({one, two, three, four}) == 4

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
+import re
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from kvtune.tokenization.containers.item import Item, stream_break, too_long
 from kvtune.tokenization.lines import LineSplitter, OverlongLine
@@ -26,8 +31,11 @@ def is_csv(head: bytes) -> bool:
     if not first or first[0] in "{[" or rest.lstrip().startswith(b"{"):
         return False
     names = _cells(first.encode(), _delimiter(first))
+    if names and not names[0]:
+        names = names[1:]  # a data frame's index has no name
     return (
-        names is not None
+        bool(names)
+        and names is not None
         and all(
             len(name) <= 60 and name.replace("_", "").replace(" ", "").replace(".", "").isalnum()
             for name in names
@@ -36,7 +44,7 @@ def is_csv(head: bytes) -> bool:
             len(names) >= _SHORTEST_NAME
             or names[0].lower() in ("request", "prompt", "messages", "body", "text")
         )
-        and len(set(names)) == len(names)
+        and len(set(names)) > len(names) // 2  # a data frame's index may be a column again
         and not all(name.replace(".", "").isdecimal() for name in names)
     )
 
@@ -138,9 +146,28 @@ def _record(
                 record[column] = decoder.decode(cell.encode())
                 continue
             except RecordError:
-                pass  # text that merely begins like JSON
+                record[column] = _literal(cell)  # or text that merely begins like JSON
+                continue
         record[column] = cell
     return record
+
+
+_PYTHON = re.compile(r"[\[{]\s*(?:[\[{]\s*)?'")
+_LONGEST_LITERAL = 16 << 20
+
+
+def _literal(cell: str) -> Any:
+    """What Python wrote as a list or dict (a data frame's cell in CSV); other texts as they are."""
+    if len(cell) > _LONGEST_LITERAL or _PYTHON.match(cell) is None:
+        return cell
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes that Python knows not
+            value = ast.literal_eval(cell)
+        msgspec.json.encode(value)  # plain data, and no half characters
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return cell
+    return value
 
 
 def _delimiter(header: str) -> str:

@@ -11,12 +11,12 @@ from kvtune.tokenization.formats.parts import (
     Part,
     content_of,
     data_url,
-    function_tool,
     image_part,
     message,
     text_part,
     tool_call,
 )
+from kvtune.tokenization.formats.tools import openai_tools
 from kvtune.tokenization.rejects import RecordError, describe, describe_name
 from kvtune.tokenization.request import Message
 
@@ -31,7 +31,14 @@ def is_anthropic(body: Record) -> bool:
     if isinstance(tools, list) and tools and isinstance(tools[0], dict) and "input_schema" in tools[0]:
         return True
     messages = body.get("messages")
-    return isinstance(messages, list) and any(_has_own_block(one) for one in messages)
+    if not isinstance(messages, list) or any(_is_openai(one) for one in messages):
+        return False
+    return any(_has_own_block(one) for one in messages)
+
+
+def _is_openai(one: Any) -> bool:
+    """Whether a message is one that only chat completions have."""
+    return isinstance(one, dict) and (one.get("role") in ("tool", "function") or "tool_calls" in one)
 
 
 def _has_own_block(one: Any) -> bool:
@@ -40,11 +47,7 @@ def _has_own_block(one: Any) -> bool:
         return False
     return any(
         isinstance(block, dict)
-        and (
-            block.get("type") in _BLOCKS
-            or (block.get("type") == "image" and "source" in block)
-            or "cache_control" in block
-        )
+        and (block.get("type") in _BLOCKS or (block.get("type") == "image" and "source" in block))
         for block in content
     )
 
@@ -60,7 +63,9 @@ def chat_of_anthropic(body: Record, field: str) -> tuple[list[Message], list[dic
         messages.append(message("system", content_of(_parts(system, "system"))))
     for number, one in enumerate(body["messages"]):
         messages += _converted(one, f"{name}[{number}]")
-    return checked_messages(messages, name), _tools(body.get("tools"), f"{field}.tools" if field else "tools")
+    return checked_messages(messages, name), openai_tools(
+        _with_schema(body.get("tools")), f"{field}.tools" if field else "tools"
+    ) or None
 
 
 def _converted(one: Any, field: str) -> Iterable[Message]:
@@ -154,13 +159,8 @@ def _image(source: Any) -> Part:
     return {"type": "image", "source": held}
 
 
-def _tools(tools: Any, field: str) -> list[dict[str, Any]] | None:
-    """Tools with a schema; those that the provider runs itself have none and reach no template."""
-    if not tools:
-        return None
-    if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise RecordError("wrong_type", field, found=describe(tools), wanted="a list of tools")
-    own = [one for one in tools if "input_schema" in one]
-    return [
-        function_tool(one.get("name"), one.get("description"), one["input_schema"]) for one in own
-    ] or None
+def _with_schema(tools: Any) -> Any:
+    """Tools that a template can show: Anthropic's own have a schema; those that the provider runs itself have none."""
+    if not tools or not isinstance(tools, list):
+        return tools or None
+    return [one for one in tools if not isinstance(one, dict) or "input_schema" in one or "function" in one]

@@ -13,6 +13,7 @@ from kvtune.tokenization.formats.drafts import Origin, chat_draft, checked_ids, 
 from kvtune.tokenization.formats.format import Draft, Record
 from kvtune.tokenization.formats.messages import checked_messages, checked_objects
 from kvtune.tokenization.formats.responses import chat_of_responses
+from kvtune.tokenization.formats.tools import openai_tools
 from kvtune.tokenization.rejects import RecordError, describe
 
 _RARE = frozenset(
@@ -30,7 +31,7 @@ _RARE = frozenset(
 def read_chat(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
     """A body of `/v1/chat/completions`; `field` is where the body stands in the record."""
     messages = checked_messages(body.get("messages"), _in(field, "messages"))
-    tools = checked_objects(body.get("tools"), _in(field, "tools"), "tools")
+    tools = openai_tools(body.get("tools"), _in(field, "tools"), strict=False)
     if _RARE.isdisjoint(body):
         yield chat_draft(origin, messages, tools)
         return

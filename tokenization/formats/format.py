@@ -28,12 +28,14 @@ class FileState:
     Attributes:
         name: the file as given.
         by_field: the field whose value names the server, where the user asked for one.
+        isolate_by: the field whose values share nothing, where the user asked for one.
         notes: sentence -> how many records it is about; they become caveats.
         memory: a format's own notes from record to record, under its name.
     """
 
     name: str
     by_field: str | None = None
+    isolate_by: str | None = None
     notes: dict[str, int] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     _identities: dict[Identity, Identity] = field(default_factory=dict)
@@ -55,10 +57,13 @@ class Place(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What turns out to be unusable only when the whole file is read; `request`: one that was taken for good."""
+    """What turns out to be unusable only when the whole file is read; `request`: one that was taken for good.
+
+    `error` None: the request is left out, and a note of the file says why.
+    """
 
     where: str
-    error: RecordError
+    error: RecordError | None
     request: Request | None = None
 
 

@@ -16,7 +16,7 @@ from kvtune.tokenization.formats.parts import (
     message,
     tool_call,
 )
-from kvtune.tokenization.formats.spans import Event, Span, indexed
+from kvtune.tokenization.formats.spans import Event, Span, indexed, lost_attributes, lost_oldest
 from kvtune.tokenization.rejects import describe_name
 from kvtune.tokenization.request import Message
 
@@ -63,20 +63,26 @@ def messages_from_events(span: Span) -> list[Message] | str:
 
 
 def messages_from_numbers(span: Span) -> list[Message] | str:
-    """Numbered attributes `gen_ai.prompt.N.role`, `.content`, `.tool_calls.M.name` (OpenLLMetry)."""
+    """Numbered attributes `gen_ai.prompt.N.role`, `.content`, `.tool_calls.M.name` (OpenLLMetry).
+
+    Raises `RecordError` where a message lacks its role or its content: a limit or the instrumentation dropped it.
+    """
     messages: list[Message] = []
-    for one in indexed(span.attributes, "gen_ai.prompt"):
-        if "content" in one and "role" not in one:
+    numbered = indexed(span.attributes, "gen_ai.prompt")
+    for number, one in enumerate(numbered):
+        if len(numbered) == 1 and "content" in one and "role" not in one and not lost_oldest(span):
             return str(one["content"])
-        content = as_json(one.get("content"))
-        parts = content if isinstance(content, list) and _all_parts(content) else one.get("content")
+        role = one.get("role")
         calls = [
             tool_call(call.get("id"), call.get("name"), call.get("arguments") or "{}")
             for call in indexed(one, "tool_calls")
         ]
-        messages.append(
-            message(_role(one.get("role")), parts, tool_calls=calls, tool_call_id=one.get("tool_call_id"))
-        )
+        if not isinstance(role, str) or ("content" not in one and role in ("system", "user")):
+            field = f"gen_ai.prompt.{number}.{'content' if isinstance(role, str) else 'role'}"
+            raise lost_attributes(field, "a message without it")
+        content = as_json(one.get("content"))
+        parts = content if isinstance(content, list) and _all_parts(content) else one.get("content")
+        messages.append(message(role, parts, tool_calls=calls, tool_call_id=one.get("tool_call_id")))
     return messages
 
 

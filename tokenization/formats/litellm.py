@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
-from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.formats.nested import as_json
+from kvtune.tokenization.formats.outcome import NO_ENGINE, OTHER_OPERATION
 from kvtune.tokenization.rejects import RecordError, describe
+from kvtune.tokenization.request import Request
 
 _REDACTED = ("redacted-by-litellm", "redacted by litellm")
 _TEAMS = ("user_api_key_team_id", "user_api_key_org_id")
+_SHARED = (
+    "Requests of several teams: they share one cache, as in the engine (--isolate-by FIELD separates them)"
+)
+_VLLM = "hosted_vllm"
+_MOST_NESTED = 64
+_PROMPTS = frozenset({"messages", "prompt", "input"})
+_ENDPOINTS = {
+    "completion": "/v1/chat/completions",
+    "text_completion": "/v1/completions",
+    "responses": "/v1/responses",
+    "anthropic_messages": "/v1/messages",
+}
+"""Call types whose prompts an engine caches, without the "a" of their asynchronous twins."""
 
 
 def _recognises(record: Record) -> bool:
@@ -24,28 +40,18 @@ def _recognises(record: Record) -> bool:
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
     if record.get("cache_hit") in (True, "True", "true"):
-        place.file.note(
-            "Requests that the gateway answered from its own cache never reached an engine: left out"
-        )
+        place.file.note(NO_ENGINE)
+        return []
+    kind = str(record["call_type"])
+    kind = kind if kind in _ENDPOINTS else kind.removeprefix("a")
+    if kind not in _ENDPOINTS:
+        place.file.note(OTHER_OPERATION)
         return []
     metadata = as_json(record.get("metadata"))
-    metadata = metadata if isinstance(metadata, dict) else {}
-    sent = as_json(record.get("proxy_server_request"))
-    sent = as_json(sent.get("body", sent)) if isinstance(sent, dict) else None
-    prompt = as_json(record.get("messages"))
-    if not prompt and isinstance(sent, dict) and ("messages" in sent or "prompt" in sent or "input" in sent):
-        body = sent
-    else:
-        parameters = record.get("model_parameters")
-        body = dict(parameters) if isinstance(parameters, dict) else {}
-        body["prompt" if isinstance(prompt, str) else "messages"] = prompt
+    if isinstance(metadata, dict) and (team := fields.name_in(metadata, _TEAMS)) is not None:
+        place.file.memory.setdefault("litellm", Counter())[team] += 1
+    body, endpoint = _body(record, kind)
     _refuse_redacted(body)
-    known: dict[str, Any] = {}
-    if (team := fields.name_in(metadata, _TEAMS)) is not None:
-        place.file.note(
-            "Teams are taken as tenants that share nothing; an engine keeps them apart by cache_salt only"
-        )
-        known["identity"] = fields.identity_of(body, record, place, tenant=team)
     session = fields.name_in(record, ("session_id", "litellm_session_id", "trace_id"))
     identifier = fields.name_in(record, ("id", "request_id", "litellm_call_id"))
     origin = origin_of(
@@ -55,9 +61,82 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         as_json(record.get("response")),
         session=session,
         id=identifier or place.where,
-        **known,
     )
-    return read_body(body, origin, "")
+    return read_body(body, origin, "", endpoint)
+
+
+def _body(record: Record, kind: str) -> tuple[Record, str]:
+    """The request's body, and the endpoint whose dialect it is in.
+
+    The body that was sent to the server, else the one that came to the proxy, else what the payload says of it.
+    """
+    arguments = record.get("additional_args")
+    sent = as_json(arguments.get("complete_input_dict")) if isinstance(arguments, dict) else None
+    sent = sent or as_json(record.get("complete_input_dict"))
+    if isinstance(sent, dict) and not _PROMPTS.isdisjoint(sent):
+        return sent, _dialect(sent, kind)
+    prompt = as_json(record.get("messages"))
+    came = as_json(record.get("proxy_server_request"))
+    came = as_json(came.get("body", came)) if isinstance(came, dict) else None
+    if isinstance(came, dict) and not _PROMPTS.isdisjoint(came):
+        if kind == "completion" and record.get("custom_llm_provider") == _VLLM and "tools" in came:
+            came = came | {"tools": as_sent_to_vllm(came["tools"])}
+        return came, _ENDPOINTS[kind]
+    parameters = as_json(record.get("model_parameters"))
+    body = dict(parameters) if isinstance(parameters, dict) else {}
+    extra = body.get("extra_body")
+    body |= extra if isinstance(extra, dict) else {}
+    if kind == "responses":
+        body["input"] = prompt
+    elif kind == "text_completion":
+        body["prompt"] = _plain(prompt)
+    elif isinstance(prompt, str):
+        body["prompt"] = prompt
+        return body, _ENDPOINTS["text_completion"]
+    else:
+        body["messages"] = prompt
+        if kind == "completion" and record.get("custom_llm_provider") == _VLLM:
+            body["tools"] = as_sent_to_vllm(body.get("tools"))
+        if kind == "anthropic_messages" and "system" not in body:
+            raise RecordError(
+                "truncated_prompt",
+                "system",
+                found="a call of /v1/messages without its system prompt, which this payload leaves out",
+                wanted="the body (spend logs with store_prompts_in_spend_logs, or docs/getting-a-trace.md's callback)",
+            )
+    return body, _ENDPOINTS[kind]
+
+
+def as_sent_to_vllm(tools: Any, depth: int = 0) -> Any:
+    """Tools as the proxy sends them to a vLLM server: without `strict` and without `additionalProperties: false`."""
+    if depth > _MOST_NESTED:
+        return tools
+    if isinstance(tools, list):
+        return [as_sent_to_vllm(one, depth + 1) for one in tools]
+    if isinstance(tools, dict):
+        return {
+            name: as_sent_to_vllm(value, depth + 1)
+            for name, value in tools.items()
+            if name != "strict" and not (name == "additionalProperties" and value is False)
+        }
+    return tools
+
+
+def _dialect(body: Record, kind: str) -> str:
+    """The endpoint of a body that was sent on: the proxy translates Anthropic's and others' to chat completions."""
+    if "input" in body and "messages" not in body:
+        return _ENDPOINTS["responses"]
+    if "prompt" in body:
+        return _ENDPOINTS["text_completion"]
+    return _ENDPOINTS[kind] if "system" in body else _ENDPOINTS["completion"]
+
+
+def _plain(prompt: Any) -> Any:
+    """A completion's prompt, which the payload writes as a user's message."""
+    if isinstance(prompt, list) and prompt and all(isinstance(one, dict) for one in prompt):
+        texts = [one.get("content") for one in prompt]
+        return texts[0] if len(texts) == 1 else texts
+    return prompt
 
 
 def _refuse_redacted(body: Record) -> None:
@@ -71,6 +150,14 @@ def _refuse_redacted(body: Record) -> None:
         )
 
 
+def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:  # noqa: ARG001
+    """Says that teams share a cache: what keeps prompts apart in an engine is `cache_salt`."""
+    teams = file.memory.get("litellm", {})
+    if len(teams) > 1 and file.isolate_by is None:
+        file.note(_SHARED, sum(teams.values()))
+    return ()
+
+
 FORMAT = Format(
     name="litellm",
     about="LiteLLM's standard logging payload and spend logs (with prompts stored)",
@@ -79,4 +166,5 @@ FORMAT = Format(
     '"http://gpu-0:8000", "messages": [{"role": "user", "content": "Hi"}]}',
     recognises=_recognises,
     read=_read,
+    finish=_finish,
 )

@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
+from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
 
+_ISOLATED = "isolated_by"  # what --isolate-by kept apart, in lines that kvtune wrote
 _URLS = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
@@ -36,6 +38,10 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     body = record["body"]
     url = record.get("url")
     origin = origin_of(record, place, body if isinstance(body, dict) else {}, record.get("response"))
+    apart = fields.name_in(record, (_ISOLATED,))
+    if apart is not None and origin.identity.tenant is None:
+        identity = place.file.shared(msgspec.structs.replace(origin.identity, tenant=apart))
+        origin = origin.renamed(origin.id, identity=identity)
     return read_body(body, origin, "body", url if isinstance(url, str) else None)
 
 
@@ -73,7 +79,7 @@ def write_line(request: Request) -> bytes:
     known: dict[str, Any] = {
         "lora": request.identity.lora,
         "lora_path": request.identity.lora_path,
-        "tenant": request.identity.tenant,
+        _ISOLATED: request.identity.tenant,
         "server": request.server,
         "output_tokens": request.output_tokens,
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.drafts import Origin, chat_draft, draft
-from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.formats.genai_messages import (
     messages_from_attributes,
     messages_from_events,
@@ -18,10 +18,22 @@ from kvtune.tokenization.formats.genai_messages import (
     tools_from_attributes,
 )
 from kvtune.tokenization.formats.messages import checked_messages
+from kvtune.tokenization.formats.nested import refuse_cut_json
 from kvtune.tokenization.formats.openinference import is_openinference, read_span
-from kvtune.tokenization.formats.spans import Span, indexed, is_spans, spans_of
+from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE, OTHER_OPERATION
+from kvtune.tokenization.formats.span_calls import SpanCalls
+from kvtune.tokenization.formats.spans import (
+    Span,
+    indexed,
+    is_spans,
+    lost_attributes,
+    lost_oldest,
+    require_all,
+    spans_of,
+)
 from kvtune.tokenization.formats.usage import usage_of_attributes
 from kvtune.tokenization.rejects import RecordError
+from kvtune.tokenization.request import Request
 
 _NO_REQUEST = ("embeddings", "execute_tool", "create_agent", "invoke_agent", "invoke_workflow")
 
@@ -30,30 +42,59 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     drafts: list[Draft] = []
     for number, span in enumerate(spans_of(record)):
         name = place.where if number == 0 else f"{place.where}/{number}"
+        calls = place.file.memory.setdefault("otel", SpanCalls())
+        calls.saw(span)
         if is_openinference(span):
-            drafts += read_span(span, _origin(span, place, name))
+            found = _served(span, place) and read_span(span, _origin(span, place, name))
         elif any(key.startswith("gen_ai.") for key in span.attributes):
-            drafts += _read_genai(span, _origin(span, place, name))
+            found = _served(span, place) and _read_genai(span, _origin(span, place, name), place)
         else:
             place.file.note("Spans that are no calls of a model: left out")
+            continue
+        for one in found or ():
+            calls.took(span, one.request)
+            drafts.append(one)
     return drafts
 
 
-def _read_genai(span: Span, origin: Origin) -> list[Draft]:
+def _served(span: Span, place: Place) -> bool:
+    """Whether the call ended well; one that did not is passed over."""
+    if span.failed:
+        place.file.note(FAILED)
+    return not span.failed
+
+
+def _read_genai(span: Span, origin: Origin, place: Place) -> list[Draft]:
     if span.attributes.get("gen_ai.operation.name") in _NO_REQUEST:
+        if span.attributes["gen_ai.operation.name"] == "embeddings":
+            place.file.note(OTHER_OPERATION)
         return []
     messages = messages_from_attributes(span) or messages_from_events(span) or messages_from_numbers(span)
     if isinstance(messages, str):
+        refuse_cut_json(messages, "gen_ai.prompt")
         return [draft(origin, text=messages, endpoint="completions")]
     if not messages:
+        refuse_cut_json(str(span.attributes.get("gen_ai.input.messages", "")), "gen_ai.input.messages")
         raise RecordError(
             "no_request",
             "gen_ai.input.messages",
             found="a span without content",
             wanted="messages (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)",
         )
+    refuse_cut_json(str(span.attributes.get("gen_ai.tool.definitions", "")), "gen_ai.tool.definitions")
+    require_all(span, "gen_ai.prompt", "llm.request.functions")
     tools = tools_from_attributes(span.attributes)
+    if tools is None and lost_oldest(span):
+        raise lost_attributes("gen_ai.tool.definitions", "attributes that a limit dropped")
     return [chat_draft(origin, checked_messages(messages, "gen_ai.input.messages"), tools)]
+
+
+def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
+    """A call that two spans tell of is one request."""
+    calls = file.memory.get("otel")
+    for request in calls.repeats(requests) if calls is not None else ():
+        file.note(LOGGED_TWICE)
+        yield Lost(request.source, None, request)
 
 
 def _origin(span: Span, place: Place, name: str) -> Origin:
@@ -62,7 +103,7 @@ def _origin(span: Span, place: Place, name: str) -> Origin:
     port = fields.name_in(attributes, ("server.port", "net.peer.port"))
     server = f"{address}:{port}" if address and port else address
     if place.file.by_field is not None:
-        server = fields.text_of(attributes.get(place.file.by_field))
+        server = fields.text_of(fields.field_value(attributes, place.file.by_field))
     model = fields.name_in(attributes, ("gen_ai.request.model", "llm.model_name", "gen_ai.response.model"))
     answers = indexed(attributes, "gen_ai.completion")
     return Origin(
@@ -100,4 +141,5 @@ FORMAT = Format(
     '"[{\\"role\\": \\"user\\", \\"parts\\": [{\\"type\\": \\"text\\", \\"content\\": \\"Hi\\"}]}]"}}',
     recognises=is_spans,
     read=_read,
+    finish=_finish,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from kvtune.tokenization.formats.format import Record
@@ -9,17 +10,26 @@ from kvtune.tokenization.formats.messages import checked_messages
 from kvtune.tokenization.formats.parts import (
     Part,
     content_of,
-    function_tool,
     image_part,
     message,
     text_part,
     tool_call,
 )
+from kvtune.tokenization.formats.tools import CUSTOM_INPUT, openai_tools
 from kvtune.tokenization.rejects import RecordError, describe, describe_name
 from kvtune.tokenization.request import Message
 
 _STATE = ("previous_response_id", "conversation")
 _TEXTS = ("input_text", "output_text", "text")
+_TOOL_OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_RUN_BY_PROVIDER = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_list_tools",
+    "compaction",
+)
 
 
 def chat_of_responses(body: Record, field: str) -> tuple[list[Message], list[dict[str, Any]] | None]:
@@ -47,7 +57,7 @@ def chat_of_responses(body: Record, field: str) -> tuple[list[Message], list[dic
             _append(messages, item, f"{name}[{number}]")
     else:
         raise RecordError("wrong_type", name, found=describe(items), wanted="text or a list of items")
-    return checked_messages(messages, name), _tools(body.get("tools"))
+    return checked_messages(messages, name), openai_tools(body.get("tools") or None, prefix + "tools") or None
 
 
 def answer_of(response: Record) -> Message | None:
@@ -76,14 +86,30 @@ def _append(messages: list[Message], item: Any, field: str) -> None:
     elif kind == "function_call":
         call = tool_call(item.get("call_id", item.get("id")), item.get("name"), item.get("arguments") or "{}")
         _turn(messages).setdefault("tool_calls", []).append(call)
-    elif kind == "function_call_output":
+    elif kind == "custom_tool_call":
+        text = item.get("input")
+        call = tool_call(
+            item.get("call_id"),
+            item.get("name"),
+            json.dumps({CUSTOM_INPUT: text if isinstance(text, str) else ""}, ensure_ascii=False),
+        )
+        _turn(messages).setdefault("tool_calls", []).append(call)
+    elif kind == "local_shell_call":
+        call = tool_call(item.get("call_id", item.get("id")), "local_shell", item.get("action") or "{}")
+        _turn(messages).setdefault("tool_calls", []).append(call)
+    elif kind in _RUN_BY_PROVIDER:
+        pass  # it holds no text for a template
+    elif kind in _TOOL_OUTPUTS:
         output = item.get("output")
         text = output if isinstance(output, str) else _content(output, f"{field}.output")
-        messages.append(message("tool", text, tool_call_id=item.get("call_id")))
+        messages.append(message("tool", text, tool_call_id=item.get("call_id", item.get("id"))))
     elif kind == "reasoning":
         thought = _thought(item)
         if thought:
-            messages.append(message("assistant", None, reasoning=thought))
+            if messages and messages[-1]["role"] == "assistant" and not messages[-1].get("reasoning"):
+                messages[-1]["reasoning"] = thought
+            else:
+                messages.append(message("assistant", None, reasoning=thought))
     elif kind == "item_reference":
         raise RecordError(
             "stateful", field, found="a reference to an item on the server", wanted="the item itself"
@@ -138,18 +164,3 @@ def _content(content: Any, field: str) -> str | list[Part] | None:
         else:
             parts.append(part)
     return content_of(parts)
-
-
-def _tools(tools: Any) -> list[dict[str, Any]] | None:
-    """Function tools; those that the provider runs itself reach no template."""
-    if not isinstance(tools, list):
-        return None
-    own = [one for one in tools if isinstance(one, dict) and one.get("type") == "function"]
-    return [
-        one
-        if "function" in one
-        else function_tool(
-            one.get("name"), one.get("description"), one.get("parameters"), strict=one.get("strict")
-        )
-        for one in own
-    ] or None

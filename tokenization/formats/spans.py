@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.format import Record
+from kvtune.tokenization.rejects import RecordError
 
 _MOST_NESTED = 64
 
@@ -24,13 +25,21 @@ class Event(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A span: ids, start, attributes of the span over those of its resource, events in order."""
+    """A span: ids, start, attributes of the span over those of its resource, events in order.
+
+    `own` is the number of its own attributes, `dropped` how many a limit took away as far as the span says, `failed`
+    whether it ended with an error.
+    """
 
     id: str | None
     trace_id: str | None
+    parent_id: str | None
     start: Moment | None
     attributes: dict[str, Any]
     events: list[Event]
+    own: int = 0
+    dropped: int = 0
+    failed: bool = False
 
 
 def is_spans(record: Record) -> bool:
@@ -48,6 +57,22 @@ def is_spans(record: Record) -> bool:
 _SPAN_MARKS = frozenset(
     {"context", "spanId", "span_id", "startTimeUnixNano", "start_time_unix_nano", "span_kind"}
 )
+
+
+def single_spans(record: Record) -> list[Record]:
+    """The spans of an OTLP batch, each in a batch of its own, so that one that is bad costs no other; [] for others."""
+    batches = _objects(record.get("resourceSpans", record.get("resource_spans")))
+    singles: list[Record] = []
+    for batch in batches:
+        scopes = batch.get("scopeSpans", batch.get("scope_spans", batch.get("instrumentationLibrarySpans")))
+        around = {"resource": batch["resource"]} if "resource" in batch else {}
+        for scope in _objects(scopes):
+            kept = {"scope": scope["scope"]} if "scope" in scope else {}
+            singles += (
+                {"resourceSpans": [around | {"scopeSpans": [kept | {"spans": [span]}]}]}
+                for span in _objects(scope.get("spans"))
+            )
+    return singles
 
 
 def spans_of(record: Record) -> Iterator[Span]:
@@ -78,9 +103,28 @@ def _span(span: Record, resource: dict[str, Any]) -> Span:
         or fields.name_in(context, ("span_id",)),
         fields.name_in(span, ("traceId", "trace_id", "context.trace_id"))
         or fields.name_in(context, ("trace_id",)),
+        fields.name_in(span, ("parentSpanId", "parent_span_id", "parent_id", "parentId")),
         time,
         resource | own,
         [_event(one) for one in _objects(span.get("events"))],
+        len(own),
+        _count(fields.first(span, ("droppedAttributesCount", "dropped_attributes_count"))[1]),
+        _failed(span),
+    )
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else int(value) if str(value).isdecimal() else 0
+
+
+def _failed(span: Record) -> bool:
+    """Whether a span ended with an error: OTLP's code 2, or the status as Python and data frames write it."""
+    status = span.get("status")
+    code = (
+        status.get("code", status.get("status_code")) if isinstance(status, dict) else span.get("status_code")
+    )
+    return code == 2 or (
+        isinstance(code, str) and code.rpartition(".")[2].removeprefix("STATUS_CODE_") == "ERROR"
     )
 
 
@@ -127,6 +171,43 @@ def _objects(held: Any) -> list[dict[str, Any]]:
 
 def indexed(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     """What flattened names hold: `PREFIX.0.a`, `PREFIX.1.b.c` become [{"a": …}, {"b.c": …}], in index order."""
+    items = _numbered(attributes, prefix)
+    return [items[number] for number in sorted(items)]
+
+
+def require_all(span: Span, *prefixes: str) -> None:
+    """Raises `RecordError` where an attribute limit took a beginning or a middle of numbered names.
+
+    The Python SDK keeps the newest attributes of a span (128 by default) and drops the oldest, without a mark.
+    """
+    for prefix in prefixes:
+        numbers = _numbered(span.attributes, prefix)
+        if numbers and max(numbers) + 1 != len(numbers):
+            missing = min(set(range(len(numbers) + 1)) - set(numbers))
+            raise lost_attributes(f"{prefix}.{missing}", "an attribute limit dropped it")
+
+
+def lost_attributes(field: str, found: str) -> RecordError:
+    """The error of a span that lost attributes to a limit."""
+    wanted = (
+        f"all attributes (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT above {DEFAULT_LIMIT} in the instrumented program)"
+    )
+    return RecordError("truncated_prompt", field, found=found, wanted=wanted)
+
+
+def lost_oldest(span: Span) -> bool:
+    """Whether a limit dropped the oldest attributes: the span says so, or has exactly as many as the default keeps
+    and none of those that instrumentations write first."""
+    return span.dropped > 0 or (span.own == DEFAULT_LIMIT and _FIRST_WRITTEN.isdisjoint(span.attributes))
+
+
+DEFAULT_LIMIT = 128
+_FIRST_WRITTEN = frozenset(
+    {"gen_ai.operation.name", "gen_ai.system", "llm.request.type", "llm.system", "input.value"}
+)
+
+
+def _numbered(attributes: dict[str, Any], prefix: str) -> dict[int, dict[str, Any]]:
     items: dict[int, dict[str, Any]] = {}
     start = prefix + "."
     for name, value in attributes.items():
@@ -134,4 +215,4 @@ def indexed(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
             number, _, rest = name[len(start) :].partition(".")
             if number.isdecimal() and len(number) < 10:
                 items.setdefault(int(number), {})[rest] = value
-    return [items[number] for number in sorted(items)]
+    return items
