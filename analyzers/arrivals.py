@@ -31,6 +31,9 @@ class TimedRun:
     Attributes:
         refused: requests that can never fit. num_steps: steps that ran something.
         first_token_s, finished_s: float64[R], on the trace's clock; NaN where it did not happen.
+        prefill_s: float64[R], seconds that each request's prefill chunks add to the steps that they run in: beside
+            decoding requests a step would have run anyway.
+        busy_s: seconds in which a step ran.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class TimedRun:
         self.num_steps = 0
         self.first_token_s = np.full(len(arrival), np.nan)
         self.finished_s = np.full(len(arrival), np.nan)
+        self.prefill_s = np.zeros(len(arrival))
+        self.busy_s = 0.0
         self._step_times = step_times
         self._arrival = arrival.tolist()
         self._check = check
@@ -73,9 +78,7 @@ class TimedRun:
             plan = scheduler.schedule()
             if plan.chunks:
                 self.num_steps += 1
-                self._busy_until = max(self._busy_until, self._now) + self._step_times.step_s(
-                    StepShape.of(plan.chunks)
-                )
+                self._busy_until = max(self._busy_until, self._now) + self._run_for(plan)
                 self._queue.append((plan, self._busy_until))
                 if len(self._queue) < self._depth:
                     return
@@ -94,6 +97,19 @@ class TimedRun:
             if self._check:
                 check_integrity(scheduler, scheduler.running)
 
+    def _run_for(self, plan: StepPlan) -> float:
+        """Seconds of a step; what prefill adds to it is booked on its requests, by their tokens."""
+        shape = StepShape.of(plan.chunks)
+        seconds = self._step_times.step_s(shape)
+        self.busy_s += seconds
+        if shape.prefill_requests:
+            decoding = StepShape(0, 0, 0, shape.decode_tokens, shape.decode_context)
+            added = max(0.0, seconds - self._step_times.step_s(decoding)) / shape.prefill_tokens
+            for chunk in plan.chunks:
+                if chunk.start < chunk.sequence.num_prompt_tokens:
+                    self.prefill_s[chunk.sequence.index] += added * chunk.num_tokens
+        return seconds
+
     def _skip_decode(self, next_arrival: float | None) -> None:
         """Take a run of plain decode steps at once: none begins a block, ends a request or meets an arrival."""
         steps = self.scheduler.quiet_decode_steps()
@@ -107,6 +123,7 @@ class TimedRun:
                 return
         seconds = self._step_times.decode_s(steps, len(running), context)
         self.num_steps += steps
+        self.busy_s += seconds
         if self._queue:
             # The step under way is the same, `steps` later; the clock stands where it began.
             plan, end = self._queue.popleft()

@@ -30,6 +30,7 @@ class AnalyzeOptions:
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
         levers: also try what beside the unit would recover tokens, by replaying changed traces.
+        loads: multiples of the trace's own rate under which telling units are replayed as well.
         per_request: list every request.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
         seed: of the interval's resampling and of random routing. workers: processes that replay, this one included.
@@ -47,6 +48,7 @@ class AnalyzeOptions:
     window_s: float | None = None
     capacity_curve: bool = False
     levers: bool = False
+    loads: tuple[float, ...] = ()
     per_request: bool = False
     replicas: int = 1
     route: Route = "sticky"

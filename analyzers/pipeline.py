@@ -16,6 +16,7 @@ from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
+from kvtune.analyzers.load import load_points, telling_units
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
 from kvtune.analyzers.pool.capacity import explore_pools
@@ -23,6 +24,7 @@ from kvtune.analyzers.pool.caveat import pool_caveat
 from kvtune.analyzers.pool.footprint import footprints, pool_for
 from kvtune.analyzers.report import (
     DecisionRangeInfo,
+    LoadPoint,
     LossesBySetting,
     Measured,
     Refused,
@@ -174,7 +176,27 @@ def analyze(
         )
         if len(found.outcomes) > 1
         else (),
+        load=_load(found, progress) if options.loads else (),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
+    )
+
+
+def _load(found: Analysis, progress: Progress) -> tuple[LoadPoint, ...]:
+    """The units that tell most, under other loads."""
+    least = min(found.outcomes, key=lambda outcome: float(found.setting.objective.cost(outcome).sum()))
+    line = [part.unit for part in decision_line(found.outcomes)]
+    units = telling_units(
+        [outcome.unit for outcome in found.outcomes],
+        [found.setting.current_unit, found.choice.unit, found.setting.default_unit, least.unit, *line],
+    )
+    return load_points(
+        {unit: found.config_on(unit) for unit in units},
+        found.task,
+        current_unit=found.setting.current_unit,
+        objective=found.setting.objective,
+        multipliers=found.options.loads,
+        workers=found.options.workers,
+        progress=progress,
     )
 
 

@@ -102,7 +102,8 @@ class ReplayResult:
         sizes: what the engine resolved. prefill_chunks: int64[C, 3], every prefill step: request,
             tokens computed before it, and tokens that it computes.
         first_token_s, finished_s: float64[R], seconds on the trace's clock, NaN where it did not happen; only with
-            `arrivals="trace"`. limits, log: only with `record`.
+            `arrivals="trace"`, as is what follows. added_prefill_s: float64[R], what each request's prefill adds to the
+            steps that it runs in. busy_s: seconds in which a step ran. limits, log: only with `record`.
         most_pinned, pinned_at_end: blocks that nobody else could have had because the request ran: the most at any
             moment, copies under way included, and those that it gave back at its end, by kind of group. 0 where it
             did not run. Only with `arrivals="sequential"`: overlapping requests pin blocks together.
@@ -124,6 +125,8 @@ class ReplayResult:
     prefill_chunks: Int64
     first_token_s: Float64 | None = None
     finished_s: Float64 | None = None
+    added_prefill_s: Float64 | None = None
+    busy_s: float | None = None
     limits: Limits | None = None
     log: EngineLog | None = None
     most_pinned: Int64 | None = None
@@ -294,6 +297,8 @@ def _result(run: _SequentialRun | TimedRun, sequences: Seq[Sequence]) -> ReplayR
         prefill_chunks=np.array(run.scheduler.prefill_chunks, dtype=np.int64).reshape(-1, 3),
         first_token_s=run.first_token_s if isinstance(run, TimedRun) else None,
         finished_s=run.finished_s if isinstance(run, TimedRun) else None,
+        added_prefill_s=run.prefill_s if isinstance(run, TimedRun) else None,
+        busy_s=run.busy_s if isinstance(run, TimedRun) else None,
         limits=None if recorder is None else _limits(recorder, sequences),
         log=None if recorder is None else recorder.log,
         most_pinned=most_pinned if alone else None,

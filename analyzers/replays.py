@@ -90,7 +90,7 @@ def _join(results: Sequence[ReplayResult], members: Sequence[Int64]) -> ReplayRe
             joined[field.name] = {
                 name: _in_trace_order([part[name] for part in values], members) for name in values[0]
             }
-        elif isinstance(values[0], int):
+        elif isinstance(values[0], int | float):
             joined[field.name] = sum(values)
         else:
             joined[field.name] = values[0]

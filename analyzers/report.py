@@ -372,6 +372,36 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
     if_only_this: str | None = None
 
 
+class LoadLatency(msgspec.Struct, frozen=True, kw_only=True):
+    """Quantiles of a latency, seconds."""
+
+    p50: float
+    p99: float
+
+
+class LoadCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit under one load. `busy`: share of time in which a step runs."""
+
+    unit: int
+    ttft_s: LoadLatency
+    e2e_s: LoadLatency
+    busy: float
+
+
+class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The trace at `multiplier` times its own rate, replayed by timestamps.
+
+    Attributes:
+        busy: share of time in which a step runs, with the current unit.
+        best_unit: under the objective.
+    """
+
+    multiplier: float
+    busy: float
+    best_unit: int
+    candidates: tuple[LoadCandidate, ...]
+
+
 class RegretInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the recommendation can lose against the best unit: a fraction of all prompt tokens, and over what."""
 
@@ -441,6 +471,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     recommendation: Recommendation
     plan: tuple[PlanStep, ...] = ()
     decision_line: tuple[DecisionRangeInfo, ...] = ()
+    load: tuple[LoadPoint, ...] = ()
     step_times: StepTimesInfo | None = None
     hardware: HardwareInfo | None = None
     requests: tuple[RequestRow, ...] | UnsetType = UNSET

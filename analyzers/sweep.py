@@ -46,7 +46,11 @@ class Sweep:
         return unit if unit in self.results else self.default_unit
 
     def prefill_s(self, step_times: StepTimes) -> dict[int, Float64]:
-        """float64[R] by unit: seconds of each request's prefill steps, each alone."""
+        """float64[R] by unit: seconds of each request's prefill steps: each alone, or, in a replay by timestamps, what
+        they add to the steps that they run in."""
+        under_load = {unit: result.added_prefill_s for unit, result in self.results.items()}
+        if all(seconds is not None for seconds in under_load.values()):
+            return {unit: seconds for unit, seconds in under_load.items() if seconds is not None}
         sizes = [len(result.prefill_chunks) for result in self.results.values()]
         chunks = np.concatenate([result.prefill_chunks for result in self.results.values()])
         seconds = step_times.prefill_s(

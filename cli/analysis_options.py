@@ -195,6 +195,15 @@ class ReplayOptions:
             "--gpu-hour-price", "X", "Price of a GPU-hour, to state savings as money.", REPLAY, min=0, max=1e6
         ),
     ] = None
+    load: Annotated[
+        str | None,
+        option(
+            "--load",
+            "0.25,1,4",
+            "Also replay at these multiples of the trace's own rate, with step times: TTFT, latency, busy share.",
+            REPLAY,
+        ),
+    ] = None
     capacity_curve: Annotated[
         bool,
         option(

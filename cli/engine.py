@@ -205,6 +205,31 @@ def units_of(text: str) -> tuple[int, ...] | None:
     return tuple(_positive("--units", part.strip(), wanted) for part in text.split(","))
 
 
+def loads_of(text: str | None) -> tuple[float, ...]:
+    """The value of --load: multiples of the trace's own rate, ascending as given.
+
+    Raises:
+        UnusableInputError: an entry that is no multiple from 0.001 to 1,000, or more than 12 of them.
+    """
+    if text is None:
+        return ()
+    loads: list[float] = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = 0.0
+        if not 1e-3 <= value <= 1e3 or len(loads) == 12:
+            raise UnusableInputError(
+                "is unusable",
+                field="--load",
+                found=repr(part[:40]),
+                wanted="at most 12 multiples of the trace's rate from 0.001 to 1,000, such as 0.25,1,4",
+            )
+        loads.append(value)
+    return tuple(dict.fromkeys(loads))
+
+
 def duration_of(text: str | None) -> float | None:
     """The value of --window in seconds: `90s`, `30m`, `1h`, `2d`, or a number of seconds.
 

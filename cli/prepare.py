@@ -12,7 +12,15 @@ from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
 from kvtune.analyzers.step_times.choice import ChosenStepTimes
 from kvtune.cli.analysis_options import AnalysisOptions
-from kvtune.cli.engine import Server, duration_of, serve_flags, server_of, split_serve_command, units_of
+from kvtune.cli.engine import (
+    Server,
+    duration_of,
+    loads_of,
+    serve_flags,
+    server_of,
+    split_serve_command,
+    units_of,
+)
 from kvtune.cli.options import DetailOptions, GeneralOptions
 from kvtune.cli.output import note
 from kvtune.cli.progress import StageProgress
@@ -83,6 +91,7 @@ def prepare(
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,
         levers=replay.levers,
+        loads=loads_of(replay.load),
         per_request=detail.per_request,
         replicas=replay.replicas,
         route=replay.route,

@@ -44,6 +44,9 @@ def render_markdown(report: Report) -> str:
         _text(content.hashing_sentence(report)),
     ]
     parts.append(_bullets([f"{units}: {reason}" for units, reason in content.struck_units(report)]))
+    load = content.load_table(report)
+    if load is not None:
+        parts += ["### Under load", _text(content.load_sentence(report)), _table(load)]
     parts += ["### From shared to reused", _table(content.losses_table(report))]
     if report.families:
         parts += ["### Families", _table(content.families_table(report))]

@@ -23,7 +23,16 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False, de
     page = Page(max(width, LEAST_WIDTH), colour)
     lines = [page.paint(line, "dim") for line in page.paragraph(content.subject(report), first="", rest="")]
     if not details:
-        for section in (_short_answer, _levers, _validation, _short_candidates, _losses, _windows, _more):
+        for section in (
+            _short_answer,
+            _levers,
+            _validation,
+            _short_candidates,
+            _load,
+            _losses,
+            _windows,
+            _more,
+        ):
             lines += section(report, page)
         return "\n".join(lines) + "\n"
     for section in (
@@ -33,6 +42,7 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False, de
         _sizes,
         _ends,
         _candidates,
+        _load,
         _losses,
         _families,
         _footprint,
@@ -164,6 +174,17 @@ def _candidates(report: Report, page: Page) -> list[str]:
     for units, reason in struck:
         lines += page.paragraph(f"{units}  {reason}", "dim", rest=INDENT * 3)
     return lines
+
+
+def _load(report: Report, page: Page) -> list[str]:
+    table = content.load_table(report)
+    if table is None:
+        return []
+    return [
+        *page.heading("Under load", "replayed by timestamps, with these step times"),
+        *page.paragraph(content.load_sentence(report)),
+        *page.table(table),
+    ]
 
 
 def _losses(report: Report, page: Page) -> list[str]:

@@ -15,10 +15,13 @@ from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.profiles import NEWEST
 from kvtune.analyzers.replay import ReplayResult, replay
+from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes, StepShape
+from kvtune.analyzers.sweep import replay_input
 from kvtune.tokenization.errors import UnusableInputError
 from tests.analyzers.bookkeeping.drive import inputs_of, sequences_of
 from tests.analyzers.structures import load_structure
+from tests.analyzers.traces import trace_of
 
 SECOND_A_STEP = LinearStepTimes((1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
@@ -123,3 +126,18 @@ class TestStepTimes:
 def sequences_of_lengths(*lengths: int) -> list[Sequence]:
     scheduler = make_scheduler(EngineConfig(groups=parse_groups("full:4")), NEWEST)
     return sequences_of(scheduler, [stream(number, length) for number, length in enumerate(lengths)])
+
+
+def test_prefill_beside_decode_adds_what_the_step_takes_longer() -> None:
+    """A second a step and a tenth a prompt token. The first request decodes while the second is prefilled: its 3 tokens
+    add 0.3 s; the first one's own step, with nothing beside it, is wholly its own."""
+    trace = replace(
+        trace_of([[1, 2, 3, 4], [5, 6, 7]], arrival=np.array([0.0, 5.0])),
+        output_tokens=np.array([40, 1], dtype=np.int64),
+    )
+    inputs = replay_input(trace, find_shared_prefixes(trace, "length"))
+    times = LinearStepTimes((1.0, 0.1, 0.0, 0.0, 0.0, 0.0))
+    result = replay(EngineConfig(groups=parse_groups("full:4")), inputs, arrivals="trace", step_times=times)
+    assert result.added_prefill_s is not None
+    np.testing.assert_allclose(result.added_prefill_s, [1.4, 0.3])
+    assert result.busy_s == pytest.approx(40 + 0.4 + 0.3)

@@ -1,5 +1,6 @@
 """What every view of a report says: its sentences and tables, built once, so that no two views can differ."""
 
+from kvtune.cli.reporters.content.load import load_sentence, load_table
 from kvtune.cli.reporters.content.pool import (
     capacity_table,
     capacity_units,
@@ -78,6 +79,8 @@ __all__ = [
     "just_missed_sentence",
     "knee_sentence",
     "levers_hint",
+    "load_sentence",
+    "load_table",
     "losses_table",
     "main_lever",
     "provenance",
