@@ -60,9 +60,11 @@ def step_times_on(
     try:
         work = ModelWork.of(config, "fp8" if kv_cache_dtype in _FP8 else "auto")
     except UnusableInputError as error:
-        return ChosenStepTimes(None, (*kernels.notes, f"no step times: {error}"))
+        return ChosenStepTimes(None, (f"No step times: {error}",))
     times = RooflineStepTimes.of(work, gpu, tensor_parallel, expert_parallel=expert_parallel)
-    return ChosenStepTimes(times, kernels.notes)
+    low, high = times.info.range
+    estimate = f"Step times are estimated: real ones are {low:.2f} to {high:.2f} times as long"
+    return ChosenStepTimes(times, tuple(f"{estimate}. {reason}" for reason in kernels.notes))
 
 
 def _kernels(
@@ -73,14 +75,12 @@ def _kernels(
     kv_cache_dtype: str,
     recall: Recall,
 ) -> ChosenStepTimes:
+    """Measured kernels, or the reason why there are none."""
     if gpu.kernels is None:
-        return ChosenStepTimes(None)
+        return ChosenStepTimes(None, (f"No kernel times are measured on {gpu.name}.",))
     if not has_library():
         return ChosenStepTimes(
-            None,
-            (
-                f"step times are estimated: pip install 'kvtune[times]' brings kernel times measured on {gpu.name}",
-            ),
+            None, (f"pip install 'kvtune[times]' brings kernel times measured on {gpu.name}.",)
         )
     query = KernelQuery(
         json.dumps(config.outer, sort_keys=True),
@@ -94,6 +94,6 @@ def _kernels(
         times.check()
     except UnknownToKernelsError as error:
         return ChosenStepTimes(
-            None, (f"no kernel times of this model on {gpu.name} ({error}): estimated instead",)
+            None, (f"No kernel times of this model are measured on {gpu.name} ({error}).",)
         )
     return ChosenStepTimes(times)

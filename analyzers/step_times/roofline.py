@@ -70,7 +70,7 @@ class RooflineStepTimes:
     @cached_property
     def info(self) -> StepTimesInfo:
         generation = generation_of(self.gpu)
-        sheet = "the data sheet given" if self.gpu.name == CUSTOM else f"the data sheet of {self.gpu.name}"
+        sheet = "the data sheet given" if self.gpu.name == CUSTOM else "the GPU's data sheet"
         provenance = f"estimated from {sheet} and the model's config"
         error: RooflineError | None = generation.error
         low, high = generation.error.range
