@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from kvtune.analyzers.decision import Choice, Evidence, Outcome, choose
+from kvtune.analyzers.decision import Cap, Choice, Evidence, Outcome, choose
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.pool.units import ReplayedUnits
@@ -161,6 +161,7 @@ def find(
         seed=options.seed,
         refused=setting.refused,
         others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
+        caps=[Cap("low" if one.decides else "medium", one.sentence, one.decides) for one in trace.doubts],
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
     if replica is None and config.enable_prefix_caching:

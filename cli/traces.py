@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -19,7 +19,6 @@ from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
 from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
-from kvtune.tokenization.doubts import Doubt
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.model_folder import read_template
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
@@ -55,7 +54,7 @@ class LoadedTrace:
     """A trace as ids, and what the report says of it.
 
     `model` is the folder that encoded it, None where none did; `decode` gives the text of ids, None where there
-    is none; `caveats` and `doubts` matter for the recommendation; `identities` says whose each namespace is.
+    is none; `caveats` matter for the recommendation; `identities` says whose each namespace is.
     """
 
     trace: TokenTrace
@@ -64,7 +63,6 @@ class LoadedTrace:
     model: Path | None
     decode: Callable[[Sequence[int]], str] | None
     caveats: tuple[str, ...]
-    doubts: tuple[Doubt, ...] = ()
     identities: tuple[Identity, ...] = ()
 
 
@@ -117,13 +115,12 @@ def load_trace(
         )
     rejects.close(options.rejects)
     return LoadedTrace(
-        trace,
+        replace(trace, doubts=tuple(found.stats.doubts)),
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
         folder,
         encoder.vocabulary.decode if encoder is not None else None,
         _caveats(encoded),
-        tuple(found.stats.doubts),
         tuple(encoded.identities),
     )
 

@@ -354,7 +354,6 @@ class _TraceReader:
         lost = tools_lost(requests, stats.format)
         if lost is not None:
             stats.doubts.append(lost)
-            stats.notes.append(lost.sentence)
         return ReadResult(requests, stats)
 
 

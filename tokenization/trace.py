@@ -13,6 +13,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kvtune.tokenization.doubts import Doubt
+
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt32 = npt.NDArray[np.uint32]
@@ -74,6 +76,7 @@ class TokenTrace:
         tool_sets: a name for each request's tools that does not depend on how they are ordered, None where it has
             none.
         parts: where in the prompt a token stands.
+        doubts: what the log is known to have lost of the prompts.
     """
 
     tokens: UInt32
@@ -94,6 +97,7 @@ class TokenTrace:
     families: Sequence[str] | None = None
     tool_sets: Sequence[str | None] | None = None
     parts: PartIndex = field(default_factory=OnePart)
+    doubts: tuple[Doubt, ...] = ()
 
     def __post_init__(self) -> None:
         requests = len(self.ids)

@@ -4,7 +4,7 @@ Outcome per unit --> Objective (what is minimised) --> Choice (the unit, its gai
                 '--> decision line (the best unit by step overhead)
 """
 
-from kvtune.analyzers.decision.choice import Choice, choose
+from kvtune.analyzers.decision.choice import Cap, Choice, choose
 from kvtune.analyzers.decision.interval import session_interval
 from kvtune.analyzers.decision.line import DecisionRange, decision_line
 from kvtune.analyzers.decision.objective import Objective, best_unit, net_gain
@@ -12,6 +12,7 @@ from kvtune.analyzers.decision.outcome import Outcome
 from kvtune.analyzers.decision.regret import Evidence, Regret
 
 __all__ = [
+    "Cap",
     "Choice",
     "DecisionRange",
     "Evidence",

@@ -10,11 +10,13 @@ from typing import Any
 
 from kvtune.tokenization.formats.anthropic import chat_of_anthropic, is_anthropic
 from kvtune.tokenization.formats.drafts import Origin, chat_draft, checked_ids, draft, is_id
+from kvtune.tokenization.formats.fields import dig
 from kvtune.tokenization.formats.format import Draft, Record
 from kvtune.tokenization.formats.messages import checked_messages, checked_objects
 from kvtune.tokenization.formats.responses import chat_of_responses
 from kvtune.tokenization.formats.tools import openai_tools
 from kvtune.tokenization.rejects import RecordError, describe
+from kvtune.tokenization.request import Message
 
 _RARE = frozenset(
     {
@@ -24,6 +26,7 @@ _RARE = frozenset(
         "add_generation_prompt",
         "continue_final_message",
         "add_special_tokens",
+        "reasoning_effort",
     }
 )
 
@@ -41,11 +44,39 @@ def read_chat(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
         tools=tools,
         documents=checked_objects(body.get("documents"), _in(field, "documents"), "documents"),
         chat_template=_optional(body, "chat_template", str, field),
-        chat_template_kwargs=_optional(body, "chat_template_kwargs", dict, field),
+        chat_template_kwargs=template_kwargs(body, body.get("reasoning_effort"), field),
         add_generation_prompt=_optional(body, "add_generation_prompt", bool, field),
         continue_final_message=_optional(body, "continue_final_message", bool, field),
         add_special_tokens=_optional(body, "add_special_tokens", bool, field),
     )
+
+
+def template_kwargs(body: Record, effort: Any, field: str) -> dict[str, Any] | None:
+    """What the engine hands the template beside the conversation (vLLM 0.26 to 0.33): the request's own variables, its
+    reasoning effort, and whether that asks for thinking, unless the request says so itself."""
+    given: dict[str, Any] | None = _optional(body, "chat_template_kwargs", dict, field)
+    if not isinstance(effort, str):
+        return given
+    own = given or {}
+    return (
+        own
+        | {"reasoning_effort": effort}
+        | ({} if "enable_thinking" in own else {"enable_thinking": effort != "none"})
+    )
+
+
+def _converted(
+    origin: Origin,
+    body: Record,
+    chat: tuple[list[Message], list[dict[str, Any]] | None],
+    endpoint: str,
+    field: str,
+) -> Draft:
+    """A request of another API's body, as chat."""
+    effort = dig(body, "reasoning.effort" if endpoint == "responses" else "output_config.effort")
+    messages, tools = chat
+    kwargs = template_kwargs(body, effort, field)
+    return draft(origin, messages=messages, tools=tools, endpoint=endpoint, chat_template_kwargs=kwargs)
 
 
 def read_completions(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
@@ -79,17 +110,17 @@ def read_body(body: Any, origin: Origin, field: str, url: str | None = None) -> 
     if path.endswith("/chat/completions"):
         return read_chat(body, origin, field)
     if path.endswith("/responses"):
-        return [chat_draft(origin, *chat_of_responses(body, field), endpoint="responses")]
+        return [_converted(origin, body, chat_of_responses(body, field), "responses", field)]
     if path.endswith("/completions"):
         return read_completions(body, origin, field)
     if path.endswith("/messages") or ("messages" in body and is_anthropic(body)):
-        return [chat_draft(origin, *chat_of_anthropic(body, field), endpoint="messages")]
+        return [_converted(origin, body, chat_of_anthropic(body, field), "messages", field)]
     if "messages" in body:
         return read_chat(body, origin, field)
     if "prompt" in body:
         return read_completions(body, origin, field)
     if "input" in body:
-        return [chat_draft(origin, *chat_of_responses(body, field), endpoint="responses")]
+        return [_converted(origin, body, chat_of_responses(body, field), "responses", field)]
     raise RecordError("no_request", field or None, found=describe(body), wanted="messages, prompt or input")
 
 

@@ -8,9 +8,12 @@ from typing import Any
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
-from kvtune.tokenization.formats.format import Draft, Format, Place, Record
-from kvtune.tokenization.formats.nested import as_json
+from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
+from kvtune.tokenization.formats.nested import as_json, refuse_cut_json
+from kvtune.tokenization.formats.nested_calls import NestedCalls
+from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE
 from kvtune.tokenization.rejects import RecordError, describe
+from kvtune.tokenization.request import Request
 
 _MARKS = frozenset({"trace_id", "traceId", "usage_details", "usageDetails", "start_time", "startTime"})
 
@@ -20,8 +23,14 @@ def _recognises(record: Record) -> bool:
 
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
+    calls = place.file.memory.setdefault("langfuse", NestedCalls())
+    name = fields.name_in(record, ("id",))
+    calls.saw(name, fields.name_in(record, ("parent_observation_id", "parentObservationId")))
     if record["type"] != "GENERATION":
         place.file.note("Langfuse observations that are no generations: left out")
+        return []
+    if record.get("level") == "ERROR":
+        place.file.note(FAILED)
         return []
     body = _body(as_json(record["input"]))
     parameters = as_json(fields.first(record, ("model_parameters", "modelParameters"))[1])
@@ -42,7 +51,18 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         if isinstance(usage, dict)
         else None,
     )
-    return read_body(body, origin, "input")
+    drafts = list(read_body(body, origin, "input"))
+    for draft in drafts:
+        calls.took(name, draft.request)
+    return drafts
+
+
+def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
+    """A call that two observations tell of, a framework's and its client's, is one request."""
+    calls = file.memory.get("langfuse")
+    for request in calls.repeats(requests) if calls is not None else ():
+        file.note(LOGGED_TWICE)
+        yield Lost(request.source, None, request)
 
 
 def _body(held: Any) -> dict[str, Any]:
@@ -50,6 +70,7 @@ def _body(held: Any) -> dict[str, Any]:
     if isinstance(held, list):
         return {"messages": held}
     if isinstance(held, str):
+        refuse_cut_json(held, "input")
         return {"prompt": held}
     if isinstance(held, dict):
         return {"messages": [held]} if "role" in held and "content" in held else dict(held)
@@ -70,4 +91,5 @@ FORMAT = Format(
     '"model": "m", "input": [{"role": "user", "content": "Hi"}]}',
     recognises=_recognises,
     read=_read,
+    finish=_finish,
 )

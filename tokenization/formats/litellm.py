@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvtune.tokenization.formats import fields
@@ -12,6 +13,7 @@ from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.formats.nested import as_json
 from kvtune.tokenization.formats.outcome import NO_ENGINE, OTHER_OPERATION
+from kvtune.tokenization.formats.responses_history import with_history
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Request
 
@@ -22,6 +24,8 @@ _SHARED = (
 )
 _VLLM = "hosted_vllm"
 _MOST_NESTED = 64
+_LATEST_TURN = frozenset({"model", "messages", "input"})
+_OVERHEAD = 200  # tokens that a template and its default system prompt add at most
 _PROMPTS = frozenset({"messages", "prompt", "input"})
 _ENDPOINTS = {
     "completion": "/v1/chat/completions",
@@ -62,7 +66,34 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         session=session,
         id=identifier or place.where,
     )
-    return read_body(body, origin, "", endpoint)
+    body = with_history(body, as_json(record.get("response")), place)
+    drafts = list(read_body(body, origin, "", endpoint))
+    _remember_turns(record, body, drafts, place)
+    return drafts
+
+
+def _remember_turns(record: Record, body: Record, drafts: list[Draft], place: Place) -> None:
+    """Notes requests that may be the latest turn of a longer one, and those that certainly are.
+
+    With `spend_logs_prompt_storage: latest_turn` the row holds the model and one user's message, while the server
+    counted more tokens than that message has characters.
+    """
+    turns = body.get("messages", body.get("input"))
+    single = isinstance(turns, str) or (isinstance(turns, list) and len(turns) == 1)
+    if not single or not _LATEST_TURN.issuperset(body):
+        return
+    counted = record.get("prompt_tokens")
+    told = place.file.memory.setdefault("litellm-turns", _Turns())
+    told.requests += (draft.request for draft in drafts)
+    told.certain += isinstance(counted, int) and counted > _OVERHEAD + len(str(turns))
+
+
+@dataclass
+class _Turns:
+    """Requests of one user's message, and how many of them are certainly cut from longer ones."""
+
+    requests: list[Request] = field(default_factory=list)
+    certain: int = 0
 
 
 def _body(record: Record, kind: str) -> tuple[Record, str]:
@@ -151,11 +182,19 @@ def _refuse_redacted(body: Record) -> None:
 
 
 def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:  # noqa: ARG001
-    """Says that teams share a cache: what keeps prompts apart in an engine is `cache_salt`."""
+    """Rejects rows of latest turns; says that teams share a cache, for what keeps prompts apart is `cache_salt`."""
+    turns = file.memory.get("litellm-turns", _Turns())
+    for request in turns.requests if turns.certain else ():
+        error = RecordError(
+            "truncated_prompt",
+            "messages",
+            found="the latest turn only",
+            wanted="whole prompts (no spend_logs_prompt_storage: latest_turn in LiteLLM's general_settings)",
+        )
+        yield Lost(request.source, error, request)
     teams = file.memory.get("litellm", {})
     if len(teams) > 1 and file.isolate_by is None:
         file.note(_SHARED, sum(teams.values()))
-    return ()
 
 
 FORMAT = Format(

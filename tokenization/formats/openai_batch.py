@@ -11,6 +11,7 @@ from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.responses_history import with_history
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
 
@@ -42,7 +43,12 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     if apart is not None and origin.identity.tenant is None:
         identity = place.file.shared(msgspec.structs.replace(origin.identity, tenant=apart))
         origin = origin.renamed(origin.id, identity=identity)
-    return read_body(body, origin, "body", url if isinstance(url, str) else None)
+    return read_body(
+        with_history(body, record.get("response"), place),
+        origin,
+        "body",
+        url if isinstance(url, str) else None,
+    )
 
 
 def write_line(request: Request) -> bytes:

@@ -19,9 +19,9 @@ from kvtune.tokenization.formats.genai_messages import (
 )
 from kvtune.tokenization.formats.messages import checked_messages
 from kvtune.tokenization.formats.nested import refuse_cut_json
+from kvtune.tokenization.formats.nested_calls import NestedCalls
 from kvtune.tokenization.formats.openinference import is_openinference, read_span
 from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE, OTHER_OPERATION
-from kvtune.tokenization.formats.span_calls import SpanCalls
 from kvtune.tokenization.formats.spans import (
     Span,
     indexed,
@@ -42,8 +42,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     drafts: list[Draft] = []
     for number, span in enumerate(spans_of(record)):
         name = place.where if number == 0 else f"{place.where}/{number}"
-        calls = place.file.memory.setdefault("otel", SpanCalls())
-        calls.saw(span)
+        calls = place.file.memory.setdefault("otel", NestedCalls())
+        calls.saw(span.id, span.parent_id)
         if is_openinference(span):
             found = _served(span, place) and read_span(span, _origin(span, place, name))
         elif any(key.startswith("gen_ai.") for key in span.attributes):
@@ -52,7 +52,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
             place.file.note("Spans that are no calls of a model: left out")
             continue
         for one in found or ():
-            calls.took(span, one.request)
+            calls.took(span.id, one.request)
             drafts.append(one)
     return drafts
 

@@ -10,6 +10,7 @@ from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
 from kvtune.tokenization.formats.nested import as_json
+from kvtune.tokenization.formats.responses_history import with_history
 from kvtune.tokenization.rejects import RecordError, describe
 
 _BODIES = ("request", "request_body", "body", "payload", "input")
@@ -40,7 +41,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         raise RecordError("wrong_type", name, found=describe(held), wanted="a request's body")
     response = as_json(fields.first(record, _RESPONSES)[1])
     url = fields.name_in(record, ("url", "path", "endpoint"))
-    return read_body(body, origin_of(record, place, body, response), name, url)
+    return read_body(with_history(body, response, place), origin_of(record, place, body, response), name, url)
 
 
 FORMAT = Format(

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of_body
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.responses_history import with_history
 
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
-    return read_body(record, origin_of_body(record, place), "", "/v1/responses")
+    body = with_history(record, record.get("response"), place)
+    return read_body(body, origin_of_body(record, place), "", "/v1/responses")
 
 
 FORMAT = Format(

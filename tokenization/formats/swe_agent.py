@@ -18,7 +18,10 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     """One request for each step, by its `query`, which is the whole prompt; else from the history."""
     steps = record["trajectory"]
     origin = origin_of(
-        record, place, id=_instance(record) or place.where, session=_instance(record) or place.where
+        record,
+        place,
+        id=_instance(record) or place.where,
+        session=fields.name_in(record, ("instance_id",)) or place.where,
     )
     drafts = []
     for number, step in enumerate(steps):

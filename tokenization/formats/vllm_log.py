@@ -50,9 +50,14 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     if lora:
         memory.adapters[name] = (_literal(lora["name"]), _literal(path["path"]) if path else None)
     if found["new"] and message.startswith("params: ", found.end()):
-        memory.waiting[name] = place.where  # a new log: the prompt is on the details line, if anywhere
+        if name in memory.detailed:
+            memory.adapt(name, place)
+        else:
+            memory.waiting[name] = place.where  # the prompt is on the details line, if anywhere
         return []
     memory.waiting.pop(name, None)
+    if found["details"]:
+        memory.detailed[name] = None
     if prompt is None and ids is None:
         raise RecordError("no_request", "prompt", found="None", wanted="a prompt or prompt_token_ids")
     if memory.limit is not None and memory.limit in (len(prompt or ""), len(ids or ())):
@@ -65,12 +70,16 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         identity=place.file.shared(Identity(lora=adapter, lora_path=adapter_path)),
     )
     if ids:
-        return [draft(origin, token_ids=ids, endpoint="completions")]
-    if not prompt:
+        read = draft(origin, token_ids=ids, endpoint="completions")
+    elif not prompt:
         raise RecordError("empty_prompt", "prompt", found="an empty string", wanted="text")
-    # What the log shows of a chat is rendered already, its special tokens in the text.
-    special = False if name.startswith("chatcmpl") else None
-    return [draft(origin, text=prompt, endpoint="completions", add_special_tokens=special)]
+    else:
+        # What the log shows of a chat is rendered already, its special tokens in the text.
+        special = False if name.startswith("chatcmpl") else None
+        read = draft(origin, text=prompt, endpoint="completions", add_special_tokens=special)
+    if found["details"]:
+        memory.detailed[name] = read.request
+    return [read]
 
 
 class _Memory:
@@ -80,8 +89,16 @@ class _Memory:
         self.limit: int | None = None
         self.adapters: dict[str, tuple[str | None, str | None]] = {}
         self.waiting: dict[str, str] = {}
+        self.detailed: dict[str, Request | None] = {}  # whose details line came: it stands before the other
         self._last = 0.0
         self._years = 0.0
+
+    def adapt(self, name: str, place: Place) -> None:
+        """Gives the request of a details line the adapter that the line after it names."""
+        request = self.detailed[name]
+        lora, path = self.adapters.pop(name, (None, None))
+        if request is not None and lora is not None:
+            request.identity = place.file.shared(Identity(lora=lora, lora_path=path))
 
     def time(self, text: str) -> Moment | None:
         """The time of a line; one that falls by half a year is of the next year."""

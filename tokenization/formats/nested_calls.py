@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from kvtune.tokenization.formats.spans import Span
 from kvtune.tokenization.request import Request
 
 _MOST_NESTED = 64
 _NEAR = 32  # calls that may stand between the two records of one stream
 
 
-class SpanCalls:
+class NestedCalls:
     """Remembers which span is whose parent, and which span a request came from."""
 
     def __init__(self) -> None:
@@ -20,16 +19,16 @@ class SpanCalls:
         self._span_of: dict[int, str] = {}  # identity of a request -> span
         self._by_span: dict[str, int] = {}
 
-    def saw(self, span: Span) -> None:
+    def saw(self, span: str | None, parent: str | None) -> None:
         """Every span of the file, calls or not: a chain of parents leads through them."""
-        if span.id is not None and span.parent_id is not None:
-            self._parents[span.id] = span.parent_id
+        if span is not None and parent is not None:
+            self._parents[span] = parent
 
-    def took(self, span: Span, request: Request) -> None:
+    def took(self, span: str | None, request: Request) -> None:
         """A span that gave a request."""
-        if span.id is not None:
-            self._span_of[id(request)] = span.id
-            self._by_span[span.id] = id(request)
+        if span is not None:
+            self._span_of[id(request)] = span
+            self._by_span[span] = id(request)
 
     def repeats(self, requests: Sequence[Request]) -> Iterator[Request]:
         """The requests to leave out: outer spans of a call that has an inner one, and starts of streams that ended.
