@@ -29,6 +29,9 @@ Interval = tuple[int, int]
 
 Action = Literal["set", "unset", "keep", "cannot_help"]
 Confidence = Literal["high", "medium", "low"]
+UNDECIDABLE = "The log does not give the prompts as they were served, so no match unit is advised."
+"""Why nothing is advised where the log itself stands against the replay."""
+
 Verdict = Literal["no_sharing", "below_floor", "not_kept", "evicted", "reused"]
 SizeSource = Literal["flags", "model-config", "startup-log", "metrics"]
 TokenizerKind = Literal["hf", "tiktoken", "ids", "blocks"]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvtune.analyzers.decision import Choice, Objective, Outcome
+from kvtune.analyzers.report import UNDECIDABLE
 from kvtune.tokenization.trace import Int64
 
 
@@ -65,7 +66,7 @@ def explain_choice(choice: Choice, outcomes: Sequence[Outcome], setting: Setting
             "changes that."
         )
     if choice.action == "cannot_help":
-        return "The log's own numbers disagree with this replay, so no match unit is advised."
+        return UNDECIDABLE
     sentences = [_what_is_minimised(choice, outcomes, current, best)]
     finest = by_unit[min(by_unit)]
     if setting.has_recurrent_state and finest.unit != best.unit:

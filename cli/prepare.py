@@ -106,6 +106,8 @@ def prepare(
         by_field=replay.by_field,
         seed=replay.seed,
         max_model_len=server.config.max_model_len if server else engine.max_model_len,
+        template_kwargs=serve.template_kwargs if serve is not None else {},
+        excludes_tools=serve is not None and serve.excludes_tools,
     )
     loaded = load_trace(files, asked.input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too

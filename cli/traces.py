@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -38,8 +38,8 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Encoding:
-    """What decides the requests beside files and model: release, answers, the field that names a server, seed, and
-    the server's longest sequence."""
+    """What decides the requests beside files and model: release, answers, the field that names a server, seed, the
+    server's longest sequence, and what the server adds to a chat template's variables or takes from its tools."""
 
     version: str | None = None
     outputs: bool = False
@@ -47,6 +47,8 @@ class Encoding:
     by_field: str | None = None
     seed: int = 0
     max_model_len: int | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    excludes_tools: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ def _encoder_options(model: ModelOptions, options: InputOptions, encoding: Encod
         "version": encoding.version,
         "workers": options.workers,
         "trusts_requests": model.trust_request_chat_template,
+        "template_kwargs": encoding.template_kwargs,
+        "excludes_tools": encoding.excludes_tools,
     }
 
 

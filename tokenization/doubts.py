@@ -11,7 +11,7 @@ from kvtune.tokenization.request import Request
 @dataclass(frozen=True)
 class Doubt:
     """Attributes:
-    kind: "tools": requests call tools, and their definitions are not in the log.
+    kind: "tools": requests call tools, and their definitions are not in the log; "cut": the log shortened prompts.
     sentence: for the caveats.
     requests: how many it is about.
     decides: the prompts are certainly not those that were served: no match unit may be advised.
@@ -42,3 +42,17 @@ def tools_lost(requests: Iterable[Request], format: str) -> Doubt | None:
         return Doubt("tools", f"{what}; {with_tools:,} others have them.", without, decides=False)
     lost = f"the {format} log does not hold them, so prompts and shared prefixes are too short"
     return Doubt("tools", f"{what}: {lost}. Log the bodies (docs/getting-a-trace.md).", without, decides=True)
+
+
+MOST_CUT = 0.05
+"""Of all prompts of a log: where it cut more, those that are whole (the short ones) do not stand for them."""
+
+
+def prompts_cut(cut: int, whole: int) -> Doubt | None:
+    """Prompts that were rejected because the log cut them."""
+    if not cut:
+        return None
+    decides = cut > MOST_CUT * (cut + whole)
+    sentence = f"The log cut {cut:,} of {cut + whole:,} prompts"
+    sentence += ": the others are the short ones." if decides else "; they are left out."
+    return Doubt("cut", sentence, cut, decides)

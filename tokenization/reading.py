@@ -15,7 +15,7 @@ import msgspec
 from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.containers import Item, records_of
 from kvtune.tokenization.continuations import PER_CALL_IDS, name_conversations
-from kvtune.tokenization.doubts import Doubt, tools_lost
+from kvtune.tokenization.doubts import Doubt, prompts_cut, tools_lost
 from kvtune.tokenization.errors import NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.formats import FORMATS, format_named, recognise
 from kvtune.tokenization.formats.cut_prompts import find_cut
@@ -351,9 +351,11 @@ class _TraceReader:
         if dropped:
             self._notes[PER_CALL_IDS] = dropped
         stats.notes = _caveats(stats, self._files, self._notes) + self._order_notes
-        lost = tools_lost(requests, stats.format)
-        if lost is not None:
-            stats.doubts.append(lost)
+        found = (
+            tools_lost(requests, stats.format),
+            prompts_cut(stats.rejected_by.get("truncated_prompt", 0), len(requests)),
+        )
+        stats.doubts += (doubt for doubt in found if doubt is not None)
         return ReadResult(requests, stats)
 
 

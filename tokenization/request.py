@@ -41,6 +41,7 @@ class Request(msgspec.Struct, kw_only=True):
         cached_tokens: how many of them the server took from its cache, where logged.
         tools, documents, chat_template, chat_template_kwargs, add_generation_prompt, continue_final_message,
             add_special_tokens: as the engine's API takes them; None means the engine's default.
+        tool_choice: "none" where the request rules its tools out.
         output: the assistant message, a completion text, or output ids, where logged.
         output_tokens: length of the answer in tokens where logged.
         session: explicit conversation or session id.
@@ -66,6 +67,7 @@ class Request(msgspec.Struct, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
+    tool_choice: str | None = None
     output: Message | str | list[int] | None = None
     output_tokens: int | None = None
     session: str | None = None

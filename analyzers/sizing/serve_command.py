@@ -40,12 +40,16 @@ class ServeCommand:
         flags: those that decide sizes.
         words: the command cut down to them, fit to be shown: keys and tokens of a server stay out of reports.
         ignored: names of the flags that were passed over: they do not decide sizes, or are not known.
+        template_kwargs: variables that chat templates get from the server (`--default-chat-template-kwargs`).
+        excludes_tools: whether requests with `tool_choice: none` are rendered without their tools.
     """
 
     model: str | None
     flags: ServeFlags
     words: tuple[str, ...]
     ignored: tuple[str, ...]
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    excludes_tools: bool = False
 
 
 def parse_serve_command(words: Sequence[str], base: ServeFlags | None = None) -> ServeCommand:
@@ -60,7 +64,14 @@ def parse_serve_command(words: Sequence[str], base: ServeFlags | None = None) ->
     reader.read(list(words))
     model = () if reader.model is None else (reader.model,)
     shown = (*reader.variables, "vllm", "serve", *model, *reader.kept)
-    return ServeCommand(reader.model, reader.flags, shown, tuple(reader.ignored))
+    return ServeCommand(
+        reader.model,
+        reader.flags,
+        shown,
+        tuple(reader.ignored),
+        reader.template_kwargs,
+        reader.excludes_tools,
+    )
 
 
 @dataclass
@@ -70,6 +81,8 @@ class _Reader:
     variables: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    excludes_tools: bool = False
 
     def read(self, words: list[str]) -> None:
         place = self._skip_to_arguments(words)
@@ -110,7 +123,13 @@ class _Reader:
             self.model = value
             return
         head, dot, key = name.partition(".")
-        if dot and head in _OBJECTS:
+        if head == _TEMPLATE_KWARGS:
+            self.template_kwargs |= {key: _literal(value)} if dot else _json_object(f"--{name}", value)
+            self.kept += [f"--{name}", value]
+        elif name.removeprefix("no-") == _EXCLUDES_TOOLS:
+            self.excludes_tools = name == _EXCLUDES_TOOLS
+            self.kept.append(f"--{name}")
+        elif dot and head in _OBJECTS:
             self._object(head, {key: _literal(value)})
         elif name in _OBJECTS:
             self._object(name, _json_object(f"--{name}", value))
@@ -236,10 +255,13 @@ _OBJECT_TYPES: dict[str, type] = {
     "kv_connector": str,
     "attention_backend": str,
 }
-_VALUES = frozenset({*_FIELDS, *_OBJECTS, "model", "prefix-cache-retention-interval"})
+_TEMPLATE_KWARGS = "default-chat-template-kwargs"
+_EXCLUDES_TOOLS = "exclude-tools-when-tool-choice-none"
+_VALUES = frozenset({*_FIELDS, *_OBJECTS, "model", "prefix-cache-retention-interval", _TEMPLATE_KWARGS})
 _SWITCHES = frozenset(
     {
         *_BOOLEANS,
+        _EXCLUDES_TOOLS,
         "trust-remote-code",
         "enforce-eager",
         "async-scheduling",

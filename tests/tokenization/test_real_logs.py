@@ -90,7 +90,8 @@ def test_a_cut_log_names_the_variable_to_set(log: str, variable: str) -> None:
 def test_lost_tools_are_a_doubt_that_decides() -> None:
     (doubt,) = read("ov2.jsonl")[0].stats.doubts
     assert (doubt.kind, doubt.requests, doubt.decides) == ("tools", 40, True)
-    assert read("oi.jsonl")[0].stats.doubts == []
+    assert [one.kind for one in read("oi.jsonl")[0].stats.doubts] == ["cut"]
+    assert read("litellm-slp.jsonl")[0].stats.doubts == []
 
 
 def test_failed_requests_and_other_operations_are_passed_over_and_counted() -> None:

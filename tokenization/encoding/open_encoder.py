@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,8 @@ def open_prompt_encoder(
     workers: int | None = None,
     trusts_requests: bool = False,
     renders_only: bool = False,
+    template_kwargs: Mapping[str, Any] | None = None,
+    excludes_tools: bool = False,
 ) -> PromptEncoder:
     """The encoder that the command line's options describe.
 
@@ -32,6 +34,8 @@ def open_prompt_encoder(
         chat_template: the text that stands in place of the model's template (`--chat-template`).
         version: the engine's release, which decides the chat rules.
         renders_only: prompts without media will be rendered and nothing encoded.
+        template_kwargs: the server's `--default-chat-template-kwargs`.
+        excludes_tools: the server's `--exclude-tools-when-tool-choice-none`.
 
     Raises:
         UnusableInputError: nothing to encode with, or one of the files cannot be used.
@@ -56,6 +60,8 @@ def open_prompt_encoder(
         media_token_ids=folder.media_token_ids if folder else None,
         rules=chat_rules(version),
         trusts_requests=trusts_requests,
+        template_kwargs=template_kwargs,
+        excludes_tools=excludes_tools,
     )
 
 

@@ -69,6 +69,8 @@ class PromptEncoder:
         media_token_ids: Mapping[str, int] | None = None,
         rules: ChatRules | None = None,
         trusts_requests: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        excludes_tools: bool = False,
     ) -> None:
         """Put the parts together.
 
@@ -76,11 +78,15 @@ class PromptEncoder:
             load_vocabulary: None where only prompts without media will be rendered.
             templates: the model's own; `chat_template` is what the command line gave in their place, a text
                 or the name of one of them.
+            template_kwargs: variables that the server gives every template; a request's own come before them.
+            excludes_tools: whether requests that rule tools out (`tool_choice: none`) are rendered without them.
             media_token_ids: modality -> id of its placeholder token.
         """
         self._load_vocabulary = load_vocabulary
         self.source = source
         self.trusts_requests = trusts_requests
+        self._template_kwargs = dict(template_kwargs or {})
+        self._excludes_tools = excludes_tools
         self._rules = rules or chat_rules()
         self._templates = templates or ChatTemplates()
         self._given = chat_template
@@ -150,7 +156,8 @@ class PromptEncoder:
 
     def tool_set(self, request: Request) -> ToolSet | None:
         """The request's tools as a template sees them."""
-        return self._tool_sets.of(request.tools)
+        excluded = self._excludes_tools and request.tool_choice == "none"
+        return None if excluded else self._tool_sets.of(request.tools)
 
     def forget_messages(self) -> None:
         """Let go of messages that were read."""
@@ -193,7 +200,7 @@ class PromptEncoder:
         conversation = self._reader.read(messages, content_format)
         if not template.mentions_developer:
             conversation.messages = merge_developer_into_system(conversation.messages)
-        variables = {**self._special_tokens, **(request.chat_template_kwargs or {})}
+        variables = {**self._special_tokens, **self._template_kwargs, **(request.chat_template_kwargs or {})}
         if "chat_template" in variables or "tokenize" in variables:
             raise TemplateRefusedError(
                 "chat_template_kwargs must not hold chat_template or tokenize", field="chat_template_kwargs"

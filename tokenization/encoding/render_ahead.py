@@ -238,6 +238,7 @@ def _what_a_template_sees(request: Request) -> Request:
         documents=request.documents,
         chat_template=request.chat_template,
         chat_template_kwargs=request.chat_template_kwargs,
+        tool_choice=request.tool_choice,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
     )

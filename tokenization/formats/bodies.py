@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kvtune.tokenization.formats.anthropic import chat_of_anthropic, is_anthropic
-from kvtune.tokenization.formats.drafts import Origin, chat_draft, checked_ids, draft, is_id
+from kvtune.tokenization.formats.drafts import Origin, checked_ids, draft, is_id
 from kvtune.tokenization.formats.fields import dig
 from kvtune.tokenization.formats.format import Draft, Record
 from kvtune.tokenization.formats.messages import checked_messages, checked_objects
@@ -35,13 +35,15 @@ def read_chat(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
     """A body of `/v1/chat/completions`; `field` is where the body stands in the record."""
     messages = checked_messages(body.get("messages"), _in(field, "messages"))
     tools = openai_tools(body.get("tools"), _in(field, "tools"), strict=False)
+    choice = "none" if body.get("tool_choice") == "none" else None
     if _RARE.isdisjoint(body):
-        yield chat_draft(origin, messages, tools)
+        yield draft(origin, messages=messages, tools=tools, tool_choice=choice)
         return
     yield draft(
         origin,
         messages=messages,
         tools=tools,
+        tool_choice=choice,
         documents=checked_objects(body.get("documents"), _in(field, "documents"), "documents"),
         chat_template=_optional(body, "chat_template", str, field),
         chat_template_kwargs=template_kwargs(body, body.get("reasoning_effort"), field),
@@ -76,7 +78,15 @@ def _converted(
     effort = dig(body, "reasoning.effort" if endpoint == "responses" else "output_config.effort")
     messages, tools = chat
     kwargs = template_kwargs(body, effort, field)
-    return draft(origin, messages=messages, tools=tools, endpoint=endpoint, chat_template_kwargs=kwargs)
+    choice = "none" if body.get("tool_choice") in ("none", {"type": "none"}) else None
+    return draft(
+        origin,
+        messages=messages,
+        tools=tools,
+        tool_choice=choice,
+        endpoint=endpoint,
+        chat_template_kwargs=kwargs,
+    )
 
 
 def read_completions(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:

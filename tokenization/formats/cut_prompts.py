@@ -43,7 +43,7 @@ def find_cut(requests: Sequence[Request]) -> Iterator[Lost]:
             (wanted for held in _held(request, texts) if (wanted := _why_cut(held, limit)) is not None), None
         )
         if wanted is not None:
-            error = RecordError("truncated_prompt", None, found="a text that the log cut", wanted=wanted)
+            error = RecordError("truncated_prompt", None, found="a shortened text", wanted=wanted)
             yield Lost(request.source, error, request)
 
 

@@ -66,6 +66,7 @@ def write_line(request: Request) -> bytes:
         "add_generation_prompt",
         "continue_final_message",
         "add_special_tokens",
+        "tool_choice",
     ):
         value = getattr(request, name)
         if value is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvtune.analyzers.report import Lever, Losses, Report
+from kvtune.analyzers.report import UNDECIDABLE, Lever, Losses, Report
 from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share, signed
 
 _BLOCK_OVER_MISSED = 4
@@ -31,6 +31,8 @@ def best_lever(report: Report) -> Lever | None:
 
 def main_lever(report: Report) -> Lever | None:
     """The lever that is the one thing to do, since no unit is; None where a unit is, or no lever pays."""
+    if report.recommendation.why == UNDECIDABLE:
+        return None
     return best_lever(report) if report.recommendation.action in ("keep", "cannot_help") else None
 
 
@@ -60,6 +62,8 @@ def headline(report: Report) -> str:
         return f"Drop --prefix-match-unit: the default, {advice.unit:,}, is best"
     if advice.action == "keep":
         return f"Keep match unit {advice.unit:,}"
+    if advice.why == UNDECIDABLE:
+        return "This log cannot decide the match unit"
     return "No match unit changes what this engine reuses"
 
 

@@ -115,3 +115,15 @@ def test_deep_json_is_text_and_refused() -> None:
         parse_serve_command(["vllm", "serve", "m", "--speculative-config", "[" * 9_000])
     with pytest.raises(UnusableInputError, match="at most"):
         parse_serve_command(["vllm", "serve"] + ["-x"] * 5_000)
+
+
+def test_what_the_server_adds_to_chat_templates() -> None:
+    command = parse(
+        "vllm serve m --default-chat-template-kwargs '{\"enable_thinking\": false}' "
+        "--default-chat-template-kwargs.style brief --exclude-tools-when-tool-choice-none -tp 2"
+    )
+    assert command.template_kwargs == {"enable_thinking": False, "style": "brief"}
+    assert command.excludes_tools
+    assert command.flags.tensor_parallel_size == 2
+    assert command.ignored == ()
+    assert parse(" ".join(map(shlex.quote, command.words))).template_kwargs == command.template_kwargs

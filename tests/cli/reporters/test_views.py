@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from kvtune.analyzers.report import Report
+from kvtune.analyzers.report import UNDECIDABLE, Report
 from kvtune.cli.reporters import content
 from kvtune.cli.reporters.layout import sparkline
 from kvtune.cli.reporters.markdown import render_markdown
@@ -90,6 +90,13 @@ def test_every_action_has_its_headline(report: Report, action: str, words: str) 
     assert content.headline(other).startswith(words)
     assert content.gain_sentences(other)[0].startswith("Token hit rate 81.8%")
     assert ("→" in content.gain_sentences(other)[0]) == (action == "unset")
+
+
+def test_a_log_that_lost_its_prompts_decides_nothing(report: Report) -> None:
+    advice = msgspec.structs.replace(report.recommendation, action="cannot_help", flags=(), why=UNDECIDABLE)
+    other = msgspec.structs.replace(report, recommendation=advice)
+    assert content.headline(other) == "This log cannot decide the match unit"
+    assert content.serve_flags(other) == ()
 
 
 @pytest.mark.parametrize("action", ["keep", "cannot_help"])

@@ -152,3 +152,14 @@ def test_the_vocabulary_is_not_loaded_before_it_is_needed(tmp_path: Path) -> Non
     encoder = open_prompt_encoder(model=folder)
     with pytest.raises(UnusableInputError, match="cannot be loaded"):
         _ = encoder.vocabulary
+
+
+def test_the_servers_variables_give_way_to_the_requests(tmp_path: Path) -> None:
+    template = "{{ enable_thinking }}{{ tools | length if tools else 0 }}"
+    encoder = encoder_of(
+        tmp_path, template, template_kwargs={"enable_thinking": "server"}, excludes_tools=True
+    )
+    assert encoder.render(chat("a", tools=[TOOL])).text == "server1"
+    own = chat("a", tools=[TOOL], tool_choice="none", chat_template_kwargs={"enable_thinking": "own"})
+    assert encoder.render(own).text == "own0"
+    assert encoder_of(tmp_path, template).render(own).text == "own1"

@@ -1,0 +1,61 @@
+"""What a user says of a log on the command line, and what a log that lost its prompts comes to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+GROUPS = ("--groups", "mamba:64,full:64")
+MODEL = ("--model", str(Path(__file__).parents[2] / "samples" / "tiny-hybrid"))
+
+
+def write(path: Path, *records: dict[str, object]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def body(turn: int, **more: object) -> dict[str, object]:
+    turns = [{"role": "user", "content": f"question {number} " * 30} for number in range(turn + 1)]
+    return {"model": "m", "messages": [{"role": "system", "content": "Help. " * 50}, *turns]} | more
+
+
+def test_a_log_without_its_tools_advises_no_unit(run, tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    rows = []
+    for turn in range(12):
+        row = body(turn)
+        messages = row["messages"]
+        assert isinstance(messages, list)
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "7"},
+        ]
+        rows.append({"timestamp": turn, "request": row})
+    done = run("analyze", write(tmp_path / "t.jsonl", *rows), *MODEL, *GROUPS, "--json", "-")
+    advice = json.loads(done.out)["recommendation"]
+    assert (advice["action"], advice["unit"], advice["flags"]) == ("cannot_help", advice["current_unit"], [])
+    assert any("without tool definitions" in caveat for caveat in advice["caveats"])
+    shown = run("analyze", str(tmp_path / "t.jsonl"), *MODEL, *GROUPS)
+    assert "This log cannot decide the match unit" in shown.out
+
+
+def test_options_about_a_log(run, tmp_path: Path) -> None:
+    rows = [
+        {"request": body(turn), "team": "ab"[turn % 2], "when": {"queued": 100 - turn}} for turn in range(6)
+    ]
+    file = write(tmp_path / "t.jsonl", *rows)
+    chosen = run(
+        "analyze", file, *MODEL, *GROUPS, "--only", "team=a", "--only", "team=c", "--time-field", "when.queued",
+        "--isolate-by", "team", "--json", "-", "--per-request",
+    )  # fmt: skip
+    document = json.loads(chosen.out)
+    assert (document["trace"]["requests"], document["trace"]["namespaces"]) == (3, 1)
+    lengths = [row["prompt_tokens"] for row in document["requests"]]
+    assert lengths == sorted(lengths, reverse=True)
+    both = json.loads(run("analyze", file, *MODEL, *GROUPS, "--isolate-by", "team", "--json", "-").out)
+    assert both["trace"]["namespaces"] == 2
+    wrong = run("analyze", file, *MODEL, *GROUPS, "--only", "team")
+    assert (wrong.code, "FIELD=VALUE" in wrong.err) == (2, True)
+    turned = run("analyze", file, *MODEL, *GROUPS, "--order", "newest", "--json", "-", "--per-request")
+    lengths = [row["prompt_tokens"] for row in json.loads(turned.out)["requests"]]
+    assert lengths == sorted(lengths, reverse=True)
