@@ -257,6 +257,10 @@ class InputOptions:
     time_field: Annotated[
         str | None, option("--time-field", "PATH", "Field that holds the time of arrival.", INPUT)
     ] = None
+    body_field: Annotated[
+        str | None,
+        option("--body-field", "PATH", "Field that holds the request's body, such as detail.payload.", INPUT),
+    ] = None
     order: Annotated[
         Literal["oldest", "newest"] | None,
         option(

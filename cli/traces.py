@@ -133,6 +133,7 @@ def selection_of(options: InputOptions, model: ModelOptions) -> Selection:
         only=parse_only(options.only or ()),
         isolate_by=options.isolate_by,
         time_field=options.time_field,
+        body_field=options.body_field,
         order=options.order,
         model=model.model,
     )

@@ -23,6 +23,7 @@ from kvtune.tokenization.formats.fields import any_time, field_value, unused_tim
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
 from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.formats.outcome import CANCELLED, outcome
+from kvtune.tokenization.formats.refused import refusal
 from kvtune.tokenization.formats.spans import single_spans
 from kvtune.tokenization.ordering import (
     count_reordered,
@@ -37,6 +38,7 @@ from kvtune.tokenization.selection import NOT_SELECTED, Selection, fitting_model
 from kvtune.tokenization.sources import Progress, Source, combined_digest
 from kvtune.tokenization.stream_pairs import StreamPairs
 from kvtune.tokenization.strict_json import StrictDecoder
+from kvtune.tokenization.unwrapping import PASSED_OVER, Unwrapper, body_path
 
 MAX_LINE_BYTES = 256 << 20
 _LONGEST_NAME = 32
@@ -62,6 +64,7 @@ class TraceStats:
         timestamp_units: file -> unit of its numbers ("s", "ms", "us", "ns"), "ISO 8601", or None without times.
         notes: caveats, each one sentence.
         doubts: what the log is known to have lost.
+        bytes_read: raw bytes of all files.
     """
 
     files: list[str] = field(default_factory=list)
@@ -74,6 +77,7 @@ class TraceStats:
     timestamp_units: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
+    bytes_read: int = 0
 
     @property
     def rejected(self) -> int:
@@ -153,6 +157,7 @@ class _TraceReader:
         self._digests: list[bytes] = []
         self._files: list[list[Request]] = []
         self._notes: dict[str, int] = {}
+        self._hints: Counter[tuple[str, str | None]] = Counter()
         self._order_notes: list[str] = []
         self._stats = TraceStats()
 
@@ -164,7 +169,8 @@ class _TraceReader:
         times: list[Moment | None] = []
         formats: list[str] = []
         unused: Counter[str] = Counter()
-        items = _apart(records_of(source, self._decoder, self._limit))
+        unwrapper = Unwrapper(self._limit, self._selection.body_field)
+        items = _apart(unwrapper.items(records_of(source, self._decoder, self._limit)))
         for where, value, pieces in self._past_lengths(source.name, items):
             try:
                 if isinstance(value, RecordError):
@@ -189,7 +195,10 @@ class _TraceReader:
                         if self._on_request is not None:
                             self._on_request(draft.request)
             except RecordError as error:
+                self._hints[error.found, error.hint] += 1
                 self._reject(error.at(where, pieces))
+        if unwrapper.passed_over:
+            state.note(PASSED_OVER, unwrapper.passed_over)
         self._stats.files.append(source.name)
         self._stats.timestamp_units[source.name] = settle_times(requests, times)
         requests = self._finish(state, requests, formats)
@@ -197,6 +206,7 @@ class _TraceReader:
         self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
         self._digests.append(source.whole_digest())
+        self._stats.bytes_read += source.bytes_read
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
 
@@ -260,11 +270,14 @@ class _TraceReader:
 
     def _read_record(self, record: Record, place: Place) -> tuple[Format, list[Draft]]:
         """A record's format and all of its requests, or none: one that is bad in part is rejected whole."""
+        refused = None if self._wanted else refusal(record)
+        if refused is not None:
+            raise RecordError(
+                refused.reason, refused.field, found=refused.what, wanted=refused.lacks, hint=refused.hint
+            )
         known = self._wanted or recognise(record)
         if known is None:
-            raise RecordError(
-                "unknown_format", None, found=_shape(record), wanted="a format that kvtune formats lists"
-            )
+            raise _unknown(record)
         if self._wanted and not known.recognises(record):
             raise RecordError(
                 "wrong_format", None, found=_shape(record), wanted=f"{known.name}: {known.recognised_by}"
@@ -327,7 +340,7 @@ class _TraceReader:
         self._of_one_model()
         requests = in_replay_order(self._files)
         if not requests:
-            raise _nothing_usable(stats, self._notes)
+            raise _nothing_usable(stats, self._notes, self._hints)
         _require_one_kind(requests)
         if self._selection.time_field and not self._has_time_field:
             raise UnusableInputError(
@@ -417,15 +430,35 @@ def _lengths_only(name: str, records: int) -> NoUsableRequestError:
     )
 
 
-def _nothing_usable(stats: TraceStats, notes: Mapping[str, int]) -> NoUsableRequestError:
+def _unknown(record: Record) -> RecordError:
+    path = body_path(record)
+    wanted = "a format that kvtune formats lists"
+    if path is None:
+        return RecordError("unknown_format", None, found=_shape(record), wanted=wanted)
+    hint = f"looks like a request body at {path}: --body-field {path}"
+    return RecordError("unknown_format", None, found=_shape(record), wanted=f"{wanted}; {hint}", hint=hint)
+
+
+def _nothing_usable(
+    stats: TraceStats, notes: Mapping[str, int], hints: Counter[tuple[str, str | None]]
+) -> NoUsableRequestError:
+    """Says what the file is where its records tell, else what was wrong with them."""
+    (what, hint), count = max(hints.items(), key=lambda one: one[1], default=(("", None), 0))
     reasons = [f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items())]
+    if hint is not None and count >= stats.rejected / 2:
+        reasons = [f"{what}: {count} of {stats.rejected} records"]
     counts = ", ".join([*reasons, *(f"{sentence}: {count}" for sentence, count in notes.items())])
     return NoUsableRequestError(
         "no usable request in the trace",
         where=", ".join(stats.files),
-        found=counts or "an empty file",
+        found=counts
+        or (
+            "an empty file"
+            if stats.bytes_read == 0
+            else "an empty file but for blanks, or a log without requests"
+        ),
         wanted="records of a known format",
-        way_out="kvtune formats lists them",
+        way_out=hint or "kvtune formats lists them; docs/getting-a-trace.md shows how to get one",
     )
 
 

@@ -72,15 +72,21 @@ REASONS = {
 
 
 class RecordError(Exception):
-    """Raised by a format's reader; `read_trace` adds the place and makes it a `Rejection`."""
+    """Raised by a format's reader; `read_trace` adds the place and makes it a `Rejection`.
 
-    def __init__(self, reason: str, field: str | None, *, found: str, wanted: str) -> None:
+    `hint`: what to do about it, said once for a file in which nothing can be used.
+    """
+
+    def __init__(
+        self, reason: str, field: str | None, *, found: str, wanted: str, hint: str | None = None
+    ) -> None:
         if reason not in REASONS:
             raise ValueError(f"no such reason: {reason}")
         self.reason = reason
         self.field = field
         self.found = found
         self.wanted = wanted
+        self.hint = hint
         super().__init__(reason)
 
     def at(self, where: str, pieces: Iterable[bytes]) -> Rejection:

@@ -25,6 +25,7 @@ class Selection:
     only: field -> values, one of which a record must have there (`--only`).
     isolate_by: dotted path of the field whose values share no cache (`--isolate-by`).
     time_field: dotted path of the time of arrival (`--time-field`).
+    body_field: dotted path of the request's body (`--body-field`).
     order: which end of a file without times comes first, None: by its content (`--order`).
     model: the model that is analyzed, a folder or a hub id; of several in a log the one that fits it.
     """
@@ -32,6 +33,7 @@ class Selection:
     only: dict[str, frozenset[str]] = field(default_factory=dict)
     isolate_by: str | None = None
     time_field: str | None = None
+    body_field: str | None = None
     order: Order | None = None
     model: str | None = None
 

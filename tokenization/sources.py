@@ -124,6 +124,11 @@ class Source:
         self.encoding = "utf-8"
         self._raw = RawFile(name, stdin, progress)
 
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return self._raw.bytes_read
+
     def whole_digest(self) -> bytes:
         """SHA-256 over the file's raw bytes; what is left of a file that broke off is read for it."""
         for _ in self._raw:

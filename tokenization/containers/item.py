@@ -30,3 +30,15 @@ def too_long(limit: int) -> RecordError:
 def stream_break(error: BrokenStreamError) -> RecordError:
     """The error of the place where a compressed stream breaks."""
     return RecordError(error.reason, None, found=error.found, wanted=error.wanted)
+
+
+SHIPPED_AT = "shipped_at"
+"""The field under which a record carries the time that stood around it in a log shipper's line or object."""
+
+WRAPPER = "wrapper"
+"""The field for what else stood in the object that held a record: `--by-field` and its like see it."""
+
+
+def timed(record: dict[str, Any], time: Any) -> dict[str, Any]:
+    """The record with the time that stood around it, where there was one."""
+    return record if time is None else {**record, SHIPPED_AT: time}

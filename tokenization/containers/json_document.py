@@ -1,4 +1,4 @@
-"""JSON documents: an array of records, one record over many lines or several, an object around a list of records."""
+"""JSON documents: an array of records, one record over many lines, or several one after another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,6 @@ from kvtune.tokenization.sources import BrokenStreamError
 from kvtune.tokenization.strict_json import StrictDecoder
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
-_WRAPPERS = ("data", "rows", "items", "observations")  # pages of an API's answer
 LF = b"\n"
 _WIDEST_MARGIN = 200
 _BETWEEN = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
@@ -91,22 +89,11 @@ def _records(name: str, text: bytes, line: int, decoder: StrictDecoder) -> Itera
         line += text.count(LF, at, begin)
         where = f"{name}:{line}"
         try:
-            yield from _unwrapped(where, decoder.decode_object(part), part)
+            yield Item(where, decoder.decode_object(part), (part,))
         except RecordError as error:
             yield Item(where, error, (part,))
         line += text.count(LF, begin, begin + len(part))
         at = begin + len(part)
-
-
-def _unwrapped(where: str, record: dict[str, Any], text: bytes) -> Iterator[Item]:
-    """The record, or the records of an API's page."""
-    for wrapper in _WRAPPERS:
-        inner = record.get(wrapper)
-        if isinstance(inner, list) and inner and all(isinstance(one, dict) for one in inner):
-            for one in inner:
-                yield Item(where, one, (msgspec.json.encode(one),))
-            return
-    yield Item(where, record, (text,))
 
 
 def _parts(text: bytes) -> Iterable[bytes]:

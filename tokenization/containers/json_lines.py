@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kvtune.tokenization.containers.item import Item, stream_break, too_long
+from kvtune.tokenization.containers.item import Item, stream_break, timed, too_long
 from kvtune.tokenization.containers.server_log import LogLines
 from kvtune.tokenization.lines import LineSplitter, OverlongLine
 from kvtune.tokenization.rejects import RecordError
@@ -16,7 +16,7 @@ def read_lines(
 ) -> Iterator[Item]:
     """The records of a file of lines; blank lines are passed over."""
     lines = LineSplitter(chunks, max_line_bytes)
-    log = LogLines()
+    log = LogLines(max_line_bytes)
     number = 0
     for number, line in lines:
         where = f"{name}:{number}"
@@ -27,11 +27,14 @@ def read_lines(
         if not text:
             continue
         try:
-            record = None if text[:1] == b"{" else log.record(text)
-            if record is None:
+            if text[:1] == b"{":
                 yield Item(where, decoder.decode_object(text), (line,))
-            elif record:
-                yield Item(where, record, (line,))
+                continue
+            taken = log.take(line)
+            if taken.record is None:
+                yield Item(where, timed(decoder.decode_object(taken.text), taken.time), (line,))
+            elif taken.record:
+                yield Item(where, taken.record, (line,))
         except RecordError as error:
             if lines.broken:
                 yield Item(where, stream_break(lines.broken), (line,))

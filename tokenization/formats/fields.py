@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from kvtune.tokenization.clock import Moment, moment
+from kvtune.tokenization.containers.item import SHIPPED_AT, WRAPPER
 from kvtune.tokenization.formats.format import Place, Record
 from kvtune.tokenization.formats.nested import as_json
 from kvtune.tokenization.rejects import RecordError, describe
@@ -58,6 +59,8 @@ MORE_TIMES = (
     "received_at",
     "ingested_at",
     "_timestamp",
+    "asctime",
+    SHIPPED_AT,
 )
 """Further names of the time of arrival, tried where none of a format's own is there; what is no time is passed over."""
 IDS = ("custom_id", "request_id", "id")
@@ -68,7 +71,7 @@ _LORAS = ("lora_request", "lora", "lora_name", "lora_adapter")
 _LORA_NAMES = ("lora_name", "name", "lora_int_id")
 _LORA_PATHS = ("lora_path", "lora_local_path", "path")
 _IDENTITY_FIELDS = frozenset({"lora_path", "cache_salt", *_LORAS})
-_INNER = ("body", "request", "metadata", "attributes", "response")
+_INNER = ("body", "request", "metadata", "attributes", "response", WRAPPER)
 OUTPUT_LENGTHS = ("output_tokens", "output_length", "completion_tokens")
 
 
@@ -130,6 +133,12 @@ def any_time(record: Record) -> Moment | None:
             if value is not None and _looks_like_time(value):
                 return moment(value, name)
     return None
+
+
+def usual_time(record: Record) -> Any:
+    """The value of the first field of any usual name that holds a time, None where there is none."""
+    names = (*TIMES, *MORE_TIMES)
+    return next((record[name] for name in names if name in record and _looks_like_time(record[name])), None)
 
 
 def unused_time(record: Record) -> str | None:

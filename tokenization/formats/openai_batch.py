@@ -11,6 +11,7 @@ from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, Format, Place, Record
+from kvtune.tokenization.formats.nested import as_json
 from kvtune.tokenization.formats.responses_history import with_history
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
@@ -36,7 +37,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
             found="a batch's output",
             wanted="the batch's input, which holds the prompts",
         )
-    body = record["body"]
+    body = as_json(record["body"])
     url = record.get("url")
     origin = origin_of(record, place, body if isinstance(body, dict) else {}, record.get("response"))
     apart = fields.name_in(record, (_ISOLATED,))

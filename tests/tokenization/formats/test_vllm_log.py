@@ -94,9 +94,9 @@ def test_a_stranger_sets_neither_limit_nor_adapter() -> None:
     assert not found
 
 
-def test_no_json_passes_for_a_log_line() -> None:
+def test_a_json_line_holds_a_log_line_only_whole() -> None:
     _, found = read(details("cmpl-1", "a") + '{"message": "Request a details: prompt: 7", "time": 7}\n')
-    assert [one.reason for one in found] == ["unknown_format"]
+    assert [one.reason for one in found] == ["no_request"]
 
 
 @pytest.mark.parametrize("prompt", ["'cut", "'a' + 'b", "'\\x'", "__import__('os')"])
