@@ -15,6 +15,9 @@ import numpy as np
 
 from kvtune.analyzers.decision import Cap, Choice, Evidence, Outcome, choose
 from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.log_check.check import LogChecked, check_log
+from kvtune.analyzers.log_check.info import LogCheck
+from kvtune.analyzers.log_check.trials import MOST_REQUESTS, Trials, beginning
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.profiles import profile_for
@@ -55,6 +58,7 @@ class Analysis:
     prefill_s: dict[int, Float64] | None
     setting: Setting
     choice: Choice
+    log_check: LogCheck | None
 
     def result_on(self, grid: int) -> ReplayResult:
         """The replay whose hits land on `grid`."""
@@ -152,6 +156,7 @@ def find(
         caches=config.enable_prefix_caching,
         refused=len(sweep.results[sweep.current_unit].refused),
     )
+    checked = _check_log(trace, config, task, shared, sessions, sweep, outcomes, setting)
     choice = choose(
         outcomes,
         current_unit=setting.current_unit,
@@ -161,7 +166,10 @@ def find(
         seed=options.seed,
         refused=setting.refused,
         others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
-        caps=[Cap("low" if one.decides else "medium", one.sentence, one.decides) for one in trace.doubts],
+        caps=[
+            *(Cap("low" if one.decides else "medium", one.sentence, one.decides) for one in trace.doubts),
+            *(checked.caps if checked is not None else ()),
+        ],
     )
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
     if replica is None and config.enable_prefix_caching:
@@ -186,6 +194,38 @@ def find(
         prefill_s,
         setting,
         choice,
+        checked.info if checked is not None else None,
+    )
+
+
+def _check_log(
+    trace: TokenTrace,
+    config: EngineConfig,
+    task: ReplayTask,
+    shared: SharedPrefixes,
+    sessions: Int32,
+    sweep: Sweep,
+    outcomes: Sequence[Outcome],
+    setting: Setting,
+) -> LogChecked | None:
+    """The log's own numbers against the replay with the current unit."""
+    current = sweep.results[sweep.current_unit]
+    return check_log(
+        trace,
+        current.hit_tokens,
+        shared=shared.shared,
+        sessions=sessions,
+        alignment=setting.current_unit,
+        trials=Trials(
+            config,
+            beginning(task, MOST_REQUESTS),
+            {
+                outcome.unit: outcome.hit_tokens
+                for outcome in outcomes
+                if outcome.unit != setting.current_unit
+            },
+            current.used_blocks,
+        ),
     )
 
 

@@ -116,6 +116,7 @@ def analyze(
         ),
         step_times=options.step_times.info if found.prefill_s is not None else None,
         hardware=provenance.hardware,
+        log_check=found.log_check,
         losses=LossesBySetting(
             current=losses_row(found.setting.current_unit, int(today.hit_tokens.sum()), losses_today),
             recommended=losses_row(found.choice.unit, int(then.hit_tokens.sum()), losses_then),

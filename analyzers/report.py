@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvtune.analyzers.layout import Kind, MambaMode
+from kvtune.analyzers.log_check.info import LogCheck
 from kvtune.analyzers.pool.figures import CapacityPoint, FootprintBySetting, PoolAdvice
 from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.validation import Validation
@@ -477,6 +478,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     load: tuple[LoadPoint, ...] = ()
     step_times: StepTimesInfo | None = None
     hardware: HardwareInfo | None = None
+    log_check: LogCheck | None = None
     requests: tuple[RequestRow, ...] | UnsetType = UNSET
 
     def candidate(self, unit: int) -> Candidate | None:

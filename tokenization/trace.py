@@ -67,6 +67,8 @@ class TokenTrace:
             request logs one, or where they are the only lengths (block hashes).
         logged_cached_tokens: int64[R], tokens of each prompt that the server took from its cache; -1 where not logged,
             None where no request logs one.
+        media_items: int64[R], images and other media in each prompt; None where no request has any.
+        trusted_lengths: bool[R], prompts that were given the logged length, since content is no text; None: none.
         outputs, output_offsets: recorded answers as ids, laid out like the prompts; None where the trace
             has no answers that could be tokenized.
         retokenised_outputs: how many of the outputs were text, given ids by re-rendering.
@@ -89,6 +91,8 @@ class TokenTrace:
     output_tokens: Int64 | None = None
     logged_prompt_tokens: Int64 | None = None
     logged_cached_tokens: Int64 | None = None
+    media_items: Int64 | None = None
+    trusted_lengths: npt.NDArray[np.bool_] | None = None
     outputs: UInt32 | None = None
     output_offsets: Int64 | None = None
     retokenised_outputs: int = 0
@@ -143,6 +147,8 @@ class TokenTrace:
             output_tokens=counts(self.output_tokens),
             logged_prompt_tokens=counts(self.logged_prompt_tokens),
             logged_cached_tokens=counts(self.logged_cached_tokens),
+            media_items=counts(self.media_items),
+            trusted_lengths=None if self.trusted_lengths is None else self.trusted_lengths[kept],
             outputs=outputs,
             output_offsets=output_offsets,
             sessions=picked(self.sessions),

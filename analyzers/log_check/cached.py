@@ -1,4 +1,4 @@
-"""Why logged cached tokens differ from the replay's hits: what the numbers alone prove, then replays of other servers."""
+"""Why logged cached tokens differ from the replay's hits: what numbers alone prove, then replays of other servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class CachedTokens:
     @property
     def differs(self) -> Bool:
         """bool[R]."""
-        return self.compared & (self.logged != self.predicted)
+        differs: Bool = self.compared & (self.logged != self.predicted)
+        return differs
 
 
 def cached_causes(tokens: CachedTokens, trials: Trials | None) -> list[LogCause]:
@@ -50,7 +51,9 @@ def cached_causes(tokens: CachedTokens, trials: Trials | None) -> list[LogCause]
     if trials is not None:
         few = min(MOST_REQUESTS, len(tokens.logged))
         if tokens.differs[:few].any():
-            found = trials.best(tokens.logged[:few], tokens.predicted[:few], (tokens.compared & ~unseen)[:few])
+            found = trials.best(
+                tokens.logged[:few], tokens.predicted[:few], (tokens.compared & ~unseen)[:few]
+            )
     if found is not None:
         causes.append(found)
     if unseen.any():
@@ -101,8 +104,8 @@ def _late(tokens: CachedTokens, unseen: Bool) -> LogCause | None:
 def _unknown(tokens: CachedTokens) -> LogCause:
     gaps = (tokens.logged - tokens.predicted)[tokens.differs]
     if (gaps < 0).all():
-        text = "The server hit less than predicted: several servers (--replicas), a smaller KV cache (--num-blocks), or "
-        text += "other KV cache groups (--groups, --startup-log)."
+        text = "The server hit less than predicted: several servers (--replicas), a smaller KV cache (--num-blocks), "
+        text += "or other KV cache groups (--groups, --startup-log)."
     else:
         text = "The server runs otherwise than assumed: another release, other KV cache groups or another match unit "
         text += "(--engine-version, --groups, --match-unit, --startup-log)."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kvtune.analyzers.decision.choice import Cap
 from kvtune.analyzers.log_check.cached import CachedTokens, cached_causes
 from kvtune.analyzers.log_check.info import (
     CachedTokensCheck,
@@ -34,15 +35,11 @@ class LogChecked:
 
     Attributes:
         info: for the report.
-        misread: prompt lengths differ so often that nothing can be advised.
-        most_confidence: the highest confidence that the differences allow; None: any.
-        reason: a sentence for the caveats; None where nothing differs.
+        caps: what differences leave of the confidence; one that `decides` where prompts were misread.
     """
 
     info: LogCheck
-    misread: bool = False
-    most_confidence: str | None = None
-    reason: str | None = None
+    caps: tuple[Cap, ...] = ()
 
 
 def check_log(
@@ -142,16 +139,13 @@ def _judged(info: LogCheck) -> LogChecked:
             f"{lengths.compared - lengths.agree:,} of {lengths.compared:,} requests have another prompt length in the "
             f"log. {info.causes[0].text}"
         )
-        share = 1 - lengths.agree / lengths.compared
-        if share > MOST_DIFFERING:
-            return LogChecked(info, misread=True, most_confidence="low", reason=text)
-        return LogChecked(info, most_confidence="medium", reason=text)
+        if lengths.compared - lengths.agree > MOST_DIFFERING * lengths.compared:
+            return LogChecked(info, (Cap("low", text, decides=True),))
+        return LogChecked(info, (Cap("medium", text),))
     if hits is not None and hits.agree < hits.compared:
         text = (
             f"{hits.compared - hits.agree:,} of {hits.compared:,} requests have other cached tokens in the log "
             f"({hits.logged:,} in all, {hits.predicted:,} predicted). {info.causes[0].text}"
         )
-        return LogChecked(
-            info, most_confidence="low" if hits.agree < FEW_AGREE * hits.compared else "medium", reason=text
-        )
+        return LogChecked(info, (Cap("low" if hits.agree < FEW_AGREE * hits.compared else "medium", text),))
     return LogChecked(info)

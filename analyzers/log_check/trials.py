@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.log_check.info import LogCause
-from kvtune.analyzers.profiles import PROFILES
+from kvtune.analyzers.profiles import PROFILES, profile_for
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.tokenization.errors import UnusableInputError
@@ -31,10 +31,11 @@ _REPLICAS = (2, 3, 4, 8)
 
 @dataclass(frozen=True)
 class Trial:
-    """A hypothesis: its cause, without what speaks for it, and the hits that it predicts."""
+    """A hypothesis: its cause, without what speaks for it, the value that it assumes, and the hits that it predicts."""
 
     name: str
     text: str
+    value: str
     hits: Callable[[], Int64]
 
 
@@ -61,42 +62,50 @@ class Trials:
         """
         total = int(compared.sum())
         now = int((logged == predicted)[compared].sum())
-        best, most = None, now + EXPLAINS * (total - now)
+        least = max(now + EXPLAINS * (total - now), now + 1)
+        best: list[Trial] = []
+        most = 0
         for trial in self._all():
+            if best and most == total and trial.name != best[0].name:
+                break
             try:
                 agree = int((logged == trial.hits()[: len(logged)])[compared].sum())
             except (EngineRefusal, UnusableInputError):
                 continue
-            if agree > most or (best is None and agree >= most):
-                best, most = trial, agree
-            if agree == total:
-                break
-        if best is None:
+            if agree > most:
+                best, most = [trial], agree
+            elif agree == most and best and trial.name == best[0].name:
+                best.append(trial)
+        if not best or most < least:
             return None
+        others = f", or {', '.join(trial.value for trial in best[1:])}" if len(best) > 1 else ""
         return LogCause(
-            name=best.name,
-            text=f"{best.text}: {int(most):,} of {total:,} requests agree then, instead of {now:,}.",
+            name=best[0].name,
+            text=f"{best[0].text}{others}: {most:,} of {total:,} requests agree then, instead of {now:,}.",
         )
 
     def _all(self) -> Iterator[Trial]:
         for unit, hits in self.by_unit.items():
             yield Trial(
                 "match_unit",
-                f"The log fits a match unit of {unit:,} tokens (--match-unit {unit})",
+                f"The log fits another match unit, {unit:,} tokens (--match-unit {unit})",
+                f"{unit:,}",
                 lambda hits=hits: hits,  # type: ignore[misc]
             )
         if self.config.enable_prefix_caching:
-            yield Trial("caching_off", "The log fits a server without prefix caching", self._nothing)
-        for version in reversed(PROFILES):
-            if not self.config.version.startswith(version):
+            yield Trial("caching_off", "The log fits a server without prefix caching", "", self._nothing)
+        given = profile_for(self.config.version).profile
+        for version, profile in PROFILES.items():
+            if profile is not given:
                 other = replace(self.config, version=version)
-                text = f"The log fits vLLM {version} (--engine-version {version})"
-                yield Trial("release", text, lambda other=other: self._hits(other))  # type: ignore[misc]
+                text = f"The log fits another release, vLLM {version} (--engine-version)"
+                yield Trial("release", text, version, lambda other=other: self._hits(other))  # type: ignore[misc]
         if self.task.arrivals == "sequential" and self.task.inputs.arrival is not None:
             timed = replace(self.task, arrivals="trace")
             yield Trial(
                 "overlapping_requests",
                 "The log fits requests that overlap (--arrivals trace)",
+                "",
                 lambda: timed.run(replace(self.config, scheduling="async")).hit_tokens,
             )
         if self.task.replica is None:
@@ -110,6 +119,7 @@ class Trials:
             yield Trial(
                 "other_replica",
                 f"The log fits {number} servers that take requests in turn (--replicas {number}, or --by-field)",
+                str(number),
                 lambda turns=turns: turns.run(self.config).hit_tokens,  # type: ignore[misc]
             )
 
@@ -123,6 +133,7 @@ class Trials:
             yield Trial(
                 "smaller_pool",
                 f"The log fits a smaller KV cache, of about {blocks:,} blocks (--num-blocks)",
+                f"{blocks:,}",
                 lambda smaller=smaller: self._hits(smaller),  # type: ignore[misc]
             )
 
@@ -131,3 +142,12 @@ class Trials:
 
     def _nothing(self) -> Int64:
         return np.zeros(len(self.task.inputs.prompt_tokens), dtype=np.int64)
+
+
+def beginning(task: ReplayTask, requests: int) -> ReplayTask:
+    """The same for the trace's first requests."""
+    if len(task.inputs.prompt_tokens) <= requests:
+        return task
+    first = np.arange(requests, dtype=np.int64)
+    replica = None if task.replica is None else task.replica[first]
+    return replace(task, inputs=task.inputs.subset(first), replica=replica)

@@ -30,6 +30,9 @@ def render_markdown(report: Report) -> str:
     parts.append(_bullets(content.caveats(report)))
     if report.levers:
         parts += ["### Other optimizations", _levers(report)]
+    checked = content.log_check_sentences(report)
+    if checked:
+        parts += [f"### {content.LOG_CHECK_TITLE}", _bullets(checked)]
     validation = content.validation_table(report)
     if validation is not None and report.validation is not None:
         verdict = "agrees with" if report.validation.agrees else "**differs from**"

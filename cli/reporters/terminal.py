@@ -38,6 +38,7 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False, de
     for section in (
         _recommendation,
         _levers,
+        _log_check,
         _validation,
         _sizes,
         _ends,
@@ -123,6 +124,16 @@ def _levers(report: Report, page: Page) -> list[str]:
         for name, text in (*named, ("", lever.limits)):
             if text:
                 lines += page.paragraph(name + clean(text), "dim", first="     ", rest="       ")
+    return lines
+
+
+def _log_check(report: Report, page: Page) -> list[str]:
+    sentences = content.log_check_sentences(report)
+    if not sentences:
+        return []
+    lines = page.heading(content.LOG_CHECK_TITLE, "as the server counted, request by request")
+    for sentence in sentences:
+        lines += page.paragraph(sentence)
     return lines
 
 

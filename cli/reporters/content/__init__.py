@@ -1,6 +1,7 @@
 """What every view of a report says: its sentences and tables, built once, so that no two views can differ."""
 
 from kvtune.cli.reporters.content.load import load_sentence, load_table
+from kvtune.cli.reporters.content.log_check import LOG_CHECK_TITLE, log_check_sentences
 from kvtune.cli.reporters.content.pool import (
     capacity_table,
     capacity_units,
@@ -51,6 +52,7 @@ from kvtune.cli.reporters.content.tables import (
 
 __all__ = [
     "LIMIT_WORDS",
+    "LOG_CHECK_TITLE",
     "MOST_FAMILIES",
     "Bar",
     "Column",
@@ -81,6 +83,7 @@ __all__ = [
     "levers_hint",
     "load_sentence",
     "load_table",
+    "log_check_sentences",
     "losses_table",
     "main_lever",
     "provenance",
