@@ -27,6 +27,7 @@ from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
 from kvtune.analyzers.routing import caches_of, logged_replicas
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import SharedPrefixes, find_shared_prefixes
+from kvtune.analyzers.sizing.deployment_findings import finer_unit_beside_connector
 from kvtune.analyzers.span import check_span, restrict_to_span
 from kvtune.analyzers.sweep import Progress, Sweep, replay_input, sweep_units
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, grids_of, unit_candidates
@@ -171,6 +172,7 @@ def find(
             *(checked.caps if checked is not None else ()),
         ],
     )
+    choice = _beside_connector(choice, config, sizes)
     caveats = ((selected.caveat,) if selected.caveat else ()) + sizes.warnings
     if replica is None and config.enable_prefix_caching:
         caveats += ("No replica IDs in the log: assuming one server. Use --replicas N to model several.",)
@@ -196,6 +198,14 @@ def find(
         choice,
         checked.info if checked is not None else None,
     )
+
+
+def _beside_connector(choice: Choice, config: EngineConfig, sizes: ResolvedSizes) -> Choice:
+    """A finer unit beside a KV connector is never advised without a word, nor with confidence."""
+    text = finer_unit_beside_connector(config, choice.unit, sizes.scheduler_block_size)
+    if text is None or choice.action not in ("set", "unset"):
+        return choice
+    return replace(choice, confidence="low", doubts=(text, *choice.doubts))
 
 
 def _check_log(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvtune.analyzers.decision.objective import NOMINAL_OVERHEAD, Objective
@@ -10,6 +10,7 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.report import HardwareInfo, SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
+from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.analyzers.step_times.overhead import token_s
 
@@ -81,7 +82,8 @@ class AnalyzeOptions:
 class Provenance:
     """Where everything came from, for the report: filled by the caller, who alone knows files and flags.
 
-    `assumed` are the caveats for defaults that nobody stated and that matter.
+    `assumed` are the caveats for defaults that nobody stated and that matter, `flags` those of the server, and
+    `unmodelled` the names of those that nothing here reads.
     """
 
     kvtune_version: str
@@ -92,3 +94,5 @@ class Provenance:
     size_source: SizeSource
     assumed: tuple[str, ...] = ()
     hardware: HardwareInfo | None = None
+    flags: ServeFlags = field(default_factory=ServeFlags)
+    unmodelled: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ import msgspec
 from kvtune.analyzers.advice import Worth, plan, recommendation
 from kvtune.analyzers.analysis import Analysis, find
 from kvtune.analyzers.decision import decision_line
+from kvtune.analyzers.deployment import deployment_caveats
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
@@ -162,6 +163,7 @@ def analyze(
             ),
             caveats=(
                 *found.caveats,
+                *deployment_caveats(found, provenance),
                 *provenance.assumed,
                 *pool_caveat(config, needs, pools, found.choice.unit),
             ),

@@ -60,8 +60,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read. `rejected_by` counts lines by reason; `duration_s` is first to last arrival; `notes` say how
-    doubtful things were read, one sentence each."""
+    """What was read. `rejected_by` counts lines by reason; `duration_s` is first to last arrival; `servers` are those
+    that the log names; `notes` say how doubtful things were read, one sentence each."""
 
     files: tuple[str, ...]
     sha256: str
@@ -73,6 +73,7 @@ class TraceInfo(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     duration_s: float | None = None
     namespaces: int = 1
+    servers: int = 0
     sessions: int = 0
     retokenised_outputs: int = 0
     notes: tuple[str, ...] = ()

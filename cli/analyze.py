@@ -141,6 +141,8 @@ def analyze_traces(
         from kvtune.analyzers.levers.other_dtypes import other_dtypes
         from kvtune.analyzers.options import Provenance
         from kvtune.analyzers.pipeline import analyze as find_unit
+        from kvtune.analyzers.sizing.deployment_findings import unmodelled_flags
+        from kvtune.analyzers.sizing.serve_flags import ServeFlags
         from kvtune.analyzers.sweep import no_progress
         from kvtune.cli.measuring import created_now
         from kvtune.cli.prepare import prepare
@@ -168,6 +170,8 @@ def analyze_traces(
                     tokenizer=ready.loaded.tokenizer,
                     size_source=server.size_source,
                     hardware=hardware_info(server),
+                    flags=server.sized.flags if server.sized is not None else ServeFlags(),
+                    unmodelled=unmodelled_flags(ready.serve.ignored) if ready.serve is not None else (),
                     assumed=(*server.assumed, *priced, *ready.time_notes, *ready.loaded.caveats),
                 ),
                 progress,

@@ -232,6 +232,7 @@ def _trace_info(stats: TraceStats, encoded: EncodeInfo, trace: TokenTrace) -> Tr
         output_tokens=int(answers.sum()) if answers is not None and bool((answers >= 0).all()) else None,
         duration_s=float(trace.arrival.max() - trace.arrival.min()) if timed else None,
         namespaces=int(trace.namespace.max()) + 1,
+        servers=len({server for server in trace.servers or () if server is not None}),
         retokenised_outputs=trace.retokenised_outputs,
         notes=tuple(stats.notes),
     )

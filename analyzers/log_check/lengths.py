@@ -23,11 +23,12 @@ def length_cause(trace: TokenTrace, compared: Bool, differs: Bool, sessions: Int
     assert logged is not None
     counted = trace.prompt_tokens
     gaps = (logged - counted)[differs]
+    rendered = compared & _rendered(trace, compared)
     return (
         _placeholder(logged[compared], counted[compared])
         or _media(trace, differs)
-        or _offset(gaps, all_differ=bool((differs == compared).all()))
-        or _tools(trace, compared, differs)
+        or _offset(gaps, all_differ=not (rendered & ~differs).any())
+        or _tools(trace, rendered, differs)
         or _history(compared, differs, sessions)
         or _tokenizer(logged[differs] / counted[differs])
         or _template(gaps)
@@ -68,11 +69,19 @@ def _offset(gaps: Int64, *, all_differ: bool) -> LogCause | None:
     )
 
 
-def _tools(trace: TokenTrace, compared: Bool, differs: Bool) -> LogCause | None:
+def _rendered(trace: TokenTrace, compared: Bool) -> Bool:
+    """bool[R], prompts that a chat template wrote; all of them where nothing tells."""
+    rendered = np.zeros(len(trace), dtype=bool)
+    for request in np.flatnonzero(compared).tolist():
+        rendered[request] = trace.parts.part_of(request, 0) != "user"
+    return rendered if rendered.any() else np.ones(len(trace), dtype=bool)
+
+
+def _tools(trace: TokenTrace, rendered: Bool, differs: Bool) -> LogCause | None:
     if trace.tool_sets is None:
         return None
     tools = np.array([tools is not None for tools in trace.tool_sets])
-    plain = compared & ~tools
+    plain = rendered & ~tools
     if not tools[differs].all() or not plain.any():
         return None
     return LogCause(

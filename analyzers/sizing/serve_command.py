@@ -218,6 +218,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "mamba-block-size": ("mamba_block_size", _count),
     "block-size": ("block_size", _count),
     "tensor-parallel-size": ("tensor_parallel_size", _count),
+    "data-parallel-size": ("data_parallel_size", _count),
+    "pipeline-parallel-size": ("pipeline_parallel_size", _count),
     "decode-context-parallel-size": ("decode_context_parallel_size", _count),
     "attention-backend": ("attention_backend", _word),
     "gdn-prefill-backend": ("gdn_prefill_backend", _word),
@@ -234,6 +236,7 @@ _BOOLEANS = {
     "enable-prefix-caching": "enable_prefix_caching",
     "disable-hybrid-kv-cache-manager": "disable_hybrid_kv_cache_manager",
     "enable-expert-parallel": "expert_parallel",
+    "mamba-align-single-block-prefill": "mamba_align_single_block_prefill",
     "enable-mamba-shared-prefix-checkpoint": "mamba_shared_prefix_checkpoint",
     "enable-mamba-fine-grained-prefix-cache": "mamba_shared_prefix_checkpoint",
 }

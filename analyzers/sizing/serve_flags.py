@@ -47,6 +47,9 @@ class ServeFlags:
     long_prefill_token_threshold: int | None = None
     num_gpu_blocks: int | None = None
     kv_connector: str | None = None
+    data_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    mamba_align_single_block_prefill: bool = False
     hash_algo: str | None = None
     disable_hybrid_kv_cache_manager: bool = False
     mamba_shared_prefix_checkpoint: bool = False

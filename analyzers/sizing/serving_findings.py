@@ -1,4 +1,4 @@
-"""Findings about how the model is served: the step budget, what raises the block, drafters, connectors, the pool."""
+"""Findings about how the model is served: the step budget, what raises the block, drafters, the pool."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.resolver import ResolvedSizes
 from kvtune.analyzers.sizing.blocks import kv_cache_dtype
+from kvtune.analyzers.sizing.deployment_findings import EAGLE_LIKE, deployment_findings
 from kvtune.analyzers.sizing.finding import Finding
 from kvtune.analyzers.sizing.model_sizes import ModelSizes, size_layers
 from kvtune.analyzers.sizing.pool import blocks_per_request
@@ -17,14 +18,9 @@ from kvtune.analyzers.sizing.unit_findings import state_block
 from kvtune.analyzers.sizing.what_if import LATENT_BACKENDS
 from kvtune.tokenization.errors import UnusableInputError
 
-LMCACHE_CHUNK = 256
-"""LMCache's chunk where nothing else is set."""
-
 FEW_REQUESTS = 2.0
 LARGE_SHARE = 0.05
 """A pool below these is worth a word."""
-
-EAGLE_LIKE = frozenset({"mtp", "multi_module_mtp", "eagle", "eagle3"})
 
 
 def find_about_serving(
@@ -34,7 +30,7 @@ def find_about_serving(
     yield from _budget(server, config)
     yield from _raised_block(server.model)
     yield from _drafting(server, config)
-    yield from _connector(server, config, sizes)
+    yield from deployment_findings(server.flags, config, sizes)
     yield from prefill_kernel_findings(server.model)
     yield from _latent_backend(server.model)
     yield from _hybrid_manager(server)
@@ -126,35 +122,6 @@ def _drafting(server: SizedServer, config: EngineConfig) -> Iterator[Finding]:
             "no_draft_group",
             "the engine found no group of draft layers, so every group gives up a unit",
             "a release that names the drafter's layers (0.31 or newer)",
-        )
-
-
-def _connector(server: SizedServer, config: EngineConfig, sizes: ResolvedSizes | None) -> Iterator[Finding]:
-    name = server.flags.kv_connector
-    if not config.kv_connector or sizes is None:
-        return
-    block = sizes.scheduler_block_size
-    if name is not None and "lmcache" in name.lower() and LMCACHE_CHUNK % block:
-        yield Finding(
-            "connector_chunk_not_multiple",
-            f"LMCache stores chunks of {LMCACHE_CHUNK} tokens unless told otherwise, no multiple of {block:,}",
-            f"LMCACHE_CHUNK_SIZE {block}",
-        )
-    if config.match_unit is not None and config.match_unit < block:
-        odd = sorted({group.block_size for group in config.groups if group.block_size % config.match_unit})
-        also = (
-            f"; groups of {', '.join(map(str, odd))} do not divide by it, which old offload code asserts"
-            if odd
-            else ""
-        )
-        yield Finding(
-            "connector_with_finer_unit",
-            f"a KV connector beside a unit finer than the block: connectors store whole blocks{also}",
-            "compare the answers to repeated prompts before you rely on it",
-        )
-    if config.drafter is not None and config.drafter.method in EAGLE_LIKE:
-        yield Finding(
-            "connector_brings_back_drop", "with a KV connector every hit gives up a unit again", None
         )
 
 

@@ -26,6 +26,7 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False, de
         for section in (
             _short_answer,
             _levers,
+            _log_check,
             _validation,
             _short_candidates,
             _load,

@@ -304,7 +304,7 @@ class TestMatchUnit:
         )
         assert found.hash_block_size == 16
         (text,) = [one.text for one in found.findings if one.name == "connector_with_finer_unit"]
-        assert "groups of 4 do not divide by it" in text
+        assert "Groups of 4 tokens do not divide by it" in text
 
     def test_k049_a_unit_above_the_windows_block_is_struck(self) -> None:
         rows = {row.unit: row.valid for row in document("full:128,swa:32:window=4096", [128, 32]).candidates}

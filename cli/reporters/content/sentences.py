@@ -323,6 +323,7 @@ def _checked(requests: int) -> str:
 def _traffic(report: Report) -> str:
     trace = report.trace
     facts = [plural(trace.sessions, "session")] if trace.sessions else []
-    facts += [plural(trace.namespaces, "namespace")]
+    facts += [plural(trace.servers, "server")] if trace.servers else []
+    facts += [plural(trace.namespaces, "namespace")] if trace.namespaces > 1 or not trace.servers else []
     facts += [f"over {seconds(trace.duration_s)}"] if trace.duration_s else []
     return ", ".join(facts)
