@@ -18,6 +18,7 @@ from kvtune.cli.settings import FILE_NAME, settings_template
 if TYPE_CHECKING:
     from kvtune.analyzers.levers import Prompts
     from kvtune.analyzers.report import Report
+    from kvtune.analyzers.step_times import StepTimes
     from kvtune.analyzers.sweep import Progress
     from kvtune.cli.engine import Server
     from kvtune.cli.prepare import Prepared
@@ -112,13 +113,14 @@ def run_analysis(
 class Analyzed:
     """What the options come to, and the report on it.
 
-    `analyze_on` makes the report for another server, such as one that has been asked for its sizes. `primes` are the
+    `analyze_on` makes the report for another server, such as one that has been asked for its sizes, or with other step
+    times (`step_times=`). `primes` are the
     prompts that `--levers` found worth sending beforehand.
     """
 
     ready: Prepared
     report: Report
-    analyze_on: Callable[[Server], Report]
+    analyze_on: Callable[..., Report]
     primes: Prompts = ()
 
 
@@ -156,12 +158,15 @@ def analyze_traces(
         line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))
 
-        def analyze_on(server: Server, progress: Progress = no_progress) -> Report:
+        def analyze_on(
+            server: Server, progress: Progress = no_progress, step_times: StepTimes | None = None
+        ) -> Report:
             ready.price.check(server.config.groups)
+            options = ready.options if step_times is None else replace(ready.options, step_times=step_times)
             return find_unit(
                 ready.loaded.trace,
                 server.config,
-                ready.options,
+                options,
                 Provenance(
                     kvtune_version=__version__,
                     command=line,

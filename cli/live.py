@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvtune.analyzers.report import Report, SizeSource
     from kvtune.analyzers.sizing.serve_command import ServeCommand
     from kvtune.analyzers.sizing.serve_flags import ServeFlags
+    from kvtune.analyzers.step_times import StepTimes
     from kvtune.analyzers.validation import Validation
     from kvtune.cli.prepare import Prepared
     from kvtune.tokenization.request import Request
@@ -74,7 +75,12 @@ def validate_on_server(
     from kvtune.gpu_probe.live.command import parse_serve_line
     from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
     from kvtune.gpu_probe.live.prediction import first_requests
-    from kvtune.gpu_probe.live.validate import validate_by_serving, validate_endpoint
+    from kvtune.gpu_probe.live.validate import (
+        measure_steps,
+        steps_validation,
+        validate_by_serving,
+        validate_endpoint,
+    )
 
     report, ready = found.report, found.ready
     asked = ready.asked
@@ -83,8 +89,15 @@ def validate_on_server(
         nonlocal report
         if config != ready.server.config:
             source: SizeSource = "metrics" if probe.serve is None else "startup-log"
-            report = found.analyze_on(replace(ready.server, config=config, size_source=source, assumed=()))
+            resolved.append(replace(ready.server, config=config, size_source=source, assumed=()))
+            report = found.analyze_on(resolved[-1])
         return [flag_of(report, unit) for unit in units_to_validate(report)]
+
+    def with_times(times: StepTimes | None) -> Report:
+        """The report on the server as it resolved its sizes, priced by what was measured on it."""
+        return report if times is None else found.analyze_on(resolved[-1], step_times=times)
+
+    resolved = [ready.server]
 
     flags = ready.serve.flags if ready.serve is not None else serve_flags(asked.engine)
     sized_by = asked.model.model
@@ -110,6 +123,7 @@ def validate_on_server(
         log_dir=Path(probe.log_dir) if probe.log_dir else None,
         api_key=os.environ.get(KEY_VARIABLE),
         allow_traffic=probe.allow_traffic,
+        measure_steps=probe.measure_steps,
     )
     serve_line = parse_serve_line(probe.serve) if probe.serve is not None else None
     if serve_line is not None and serve_line.unit is None:
@@ -121,6 +135,12 @@ def validate_on_server(
         progress=lambda name, done, total: line.show(f"unit {name}: {done:,} of {total:,} requests"),
     )
     try:
+        if probe.measure_steps:
+            fitted = measure_steps(subject, serve_line, probe.endpoint, choose, options, listener)
+            line.clear()
+            line.note(fitted.sentence())
+            times = fitted.step_times() if fitted.extrapolates else None
+            return with_times(times), steps_validation(fitted), False
         if serve_line is not None:
             result = validate_by_serving(subject, serve_line, choose, options, listener)
         else:

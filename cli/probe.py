@@ -65,6 +65,15 @@ class ProbeChoices:
             min=1,
         ),
     ] = None
+    measure_steps: Annotated[
+        bool,
+        option(
+            "--measure-steps",
+            "",
+            "Measure step times instead of replaying, for --step-times: at most 160 prompts of random tokens.",
+            PROBE,
+        ),
+    ] = False
     slo: Annotated[
         str | None,
         option(

@@ -35,6 +35,10 @@ Subject = Annotated[
 ]
 
 
+_FEW_REQUESTS = 2
+"""Of the trace, where steps alone are measured."""
+
+
 @with_options
 def validate(
     ctx: typer.Context,
@@ -100,6 +104,13 @@ def validate(
 
         report, validation, interrupted = validate_on_server(found, probe, slo, quiet=general.quiet)
     else:
+        if probe.measure_steps:  # a few requests are enough, under a clock that measures
+            probe = replace(
+                probe,
+                clock=probe.clock or "virtual",
+                requests=probe.requests or _FEW_REQUESTS,
+                runs=probe.runs or 1,
+            )
         validation, interrupted = _execute(found, probe, device, slo, general, self_check=self_check)
     publish_report(watch.complete(with_validation(report, validation)), output)
     if interrupted:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvtune.analyzers.step_times import FEATURES, LinearStepTimes, StepShape, StepTimesError, StepTimesInfo
+from kvtune.analyzers.step_times.nonnegative import nonnegative_least_squares
 
 Float64 = npt.NDArray[np.float64]
 
@@ -72,35 +73,3 @@ def _features(timed: Timed) -> Float64:
     """float64[N, (K + 1) * 6]: the shapes' features, and K times again by the number of layers of each kind."""
     shapes = np.array([shape.features() for shape in timed.shapes])
     return np.concatenate([shapes, *(count * shapes for count in timed.layers)], axis=1)
-
-
-def nonnegative_least_squares(matrix: Float64, target: Float64, rounds: int = 100) -> Float64:
-    """argmin |matrix x - target| with x >= 0, by active sets (Lawson and Hanson, 1974)."""
-    scale = np.linalg.norm(matrix, axis=0)
-    scale[scale == 0] = 1.0
-    scaled = matrix / scale
-    x = np.zeros(matrix.shape[1])
-    passive = np.zeros(matrix.shape[1], dtype=bool)
-    for _ in range(rounds):
-        gradient = scaled.T @ (target - scaled @ x)
-        gradient[passive] = -np.inf
-        best = int(np.argmax(gradient))
-        if gradient[best] <= 1e-12:
-            break
-        passive[best] = True
-        while True:
-            trial = np.zeros_like(x)
-            trial[passive] = np.linalg.lstsq(scaled[:, passive], target, rcond=None)[0]
-            if trial[passive].min() > 0:
-                break
-            shrinking = passive & (trial <= 0)
-            ratio = (x[shrinking] / (x[shrinking] - trial[shrinking])).min()
-            x += ratio * (trial - x)
-            passive &= x > 1e-15
-            x[~passive] = 0
-            if not passive.any():
-                trial = np.zeros_like(x)
-                break
-        x = trial
-    solution: Float64 = x / scale
-    return solution

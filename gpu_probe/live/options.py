@@ -28,6 +28,7 @@ class LiveOptions:
         log_dir: folder for the servers' logs.
         api_key: for a running server.
         allow_traffic: go on although others are using the server.
+        measure_steps: measure step times; nothing is replayed.
     """
 
     arrivals: Arrivals = "sequential"
@@ -40,6 +41,7 @@ class LiveOptions:
     log_dir: Path | None = None
     api_key: str | None = None
     allow_traffic: bool = False
+    measure_steps: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvtune.analyzers.fitted_cost import FittedStepCost
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.validation import Validation
+from kvtune.gpu_probe.live.canary import vocabulary_of
 from kvtune.gpu_probe.live.candidates import candidate_rows
 from kvtune.gpu_probe.live.client import LiveClient
 from kvtune.gpu_probe.live.command import ServeLine
 from kvtune.gpu_probe.live.facts import ServerFacts, read_facts
+from kvtune.gpu_probe.live.isolation import check_quiet
 from kvtune.gpu_probe.live.measure import Measured, Measurement
 from kvtune.gpu_probe.live.options import Listener, LiveOptions, Subject
 from kvtune.gpu_probe.live.server import started
+from kvtune.gpu_probe.live.step_times import MOST_REQUESTS, StepTimesMeasurement
 from kvtune.gpu_probe.live.verdict import distinct_units, palindromic, sentence, unit_name
 from kvtune.gpu_probe.rate_search import how_executed
 from kvtune.tokenization.errors import MissingDependencyError
@@ -120,6 +124,60 @@ def validate_endpoint(
         interrupted=interrupted,
         trace_requests=len(subject.trace),
         device="a running server",
+    )
+
+
+def measure_steps(
+    subject: Subject,
+    line: ServeLine | None,
+    url: str | None,
+    choose: ChooseUnits,
+    options: LiveOptions,
+    listener: Listener,
+) -> FittedStepCost:
+    """Measure step times on a server that is started for it, or on one that is running.
+
+    Raises: as `validate_by_serving`.
+    """
+
+    async def on(client: LiveClient, facts: ServerFacts) -> FittedStepCost:
+        choose(facts.config)
+        await check_quiet(client, facts.release, options, listener)
+        listener.note(
+            f"measuring step times: at most {MOST_REQUESTS} prompts of random tokens, one to three minutes"
+        )
+        measurement = StepTimesMeasurement(
+            client, facts.model, facts.config, vocabulary_of(subject.trace), listener
+        )
+        return await measurement.measure(f"vLLM {facts.version}, {facts.model}")
+
+    async def run() -> FittedStepCost:
+        if line is None:
+            async with LiveClient(url or "", api_key=options.api_key) as client:
+                facts = await read_facts(client, subject.sources, None)
+                _tell_warnings(facts.warnings, listener)
+                return await on(client, facts)
+        logs = options.log_dir or Path(tempfile.mkdtemp(prefix="kvtune-serve-"))
+        logs.mkdir(parents=True, exist_ok=True)
+        log = logs / "01-step-times.log"
+        async with _serving(subject, line, line.unit, log, options, listener) as (client, facts):
+            return await on(client, facts)
+
+    return asyncio.run(run())
+
+
+def steps_validation(fitted: FittedStepCost) -> Validation:
+    """A validation that holds step times alone."""
+    return Validation(
+        rung=RUNG,
+        device=fitted.device,
+        clock="wall",
+        order="",
+        runs=1,
+        candidates=(),
+        agrees=True,
+        notes=(fitted.sentence(),),
+        step_cost=fitted,
     )
 
 

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("torch")
 
 from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes, StepShape
+from kvtune.analyzers.step_times.nonnegative import nonnegative_least_squares
 from kvtune.gpu_probe.engine.clocks import ModelClock, VirtualClock
 from kvtune.gpu_probe.engine.cost import (
     Timed,
     compose,
     fit_step_times,
-    nonnegative_least_squares,
 )
 from kvtune.gpu_probe.engine.hashing import FIRST_PARENT, HashChain
 from kvtune.gpu_probe.engine.measure import qualifying, tpot, ttft
