@@ -1,4 +1,4 @@
-"""Step times of a running server, from the times to first token of cold prompts and the gaps of decoding streams.
+"""Step times of a running server, from the times to first token of cold prompts and the durations of decoding streams.
 
     cold prompts, a grid of lengths      TTFT = request overhead + every step that the scheduler makes of the prompt
     just below and above a block          one more step for a few more tokens
@@ -15,7 +15,6 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -40,7 +39,7 @@ LONGEST = 16_384
 LENGTHS = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, LONGEST)
 BEYOND_BLOCK = 16
 """Tokens by which the longer prompt of a pair passes a block."""
-REPEATS = 3
+REPEATS = 4
 HELD_OUT = 10
 STREAMS = (1, 4, 8)
 STREAM_TOKENS = 48
@@ -132,22 +131,18 @@ class StepTimesMeasurement:
         return [(self.steps_of(length), time) for length, time in zip(lengths, typical, strict=True)]
 
     async def _decode(self, streams: int) -> tuple[StepShape, float]:
-        """The median gap between tokens of `streams` requests that decode together."""
-        answers = await asyncio.gather(*(self._stream(STREAM_TOKENS) for _ in range(streams)))
-        start = max(answer.events[0] for answer in answers)
-        end = min(answer.events[-1] for answer in answers)
-        gaps = [
-            later - earlier
+        """A decode step of `streams` requests: what their tokens after the first take, over their number.
+
+        Events are not counted: a token may decode to no text, and then has none of its own.
+        """
+        first = median([await self._send(_SHORT_PROMPT) for _ in range(REPEATS)])
+        answers = await asyncio.gather(*(self._ask(_SHORT_PROMPT, STREAM_TOKENS) for _ in range(streams)))
+        seconds = [
+            (answer.finished - answer.sent - first) / ((answer.completion_tokens or STREAM_TOKENS) - 1)
             for answer in answers
-            for earlier, later in pairwise(answer.events)
-            if start <= earlier and later <= end
         ]
-        if not gaps:
-            raise MissingDependencyError(
-                "the server does not stream its tokens", where=COMPLETIONS, wanted="an event for each token"
-            )
         context = streams * (_SHORT_PROMPT + STREAM_TOKENS // 2)
-        return StepShape(0, 0, 0, streams, context), median(gaps)
+        return StepShape(0, 0, 0, streams, context), max(median(seconds), 1e-6)
 
     def steps_of(self, tokens: int) -> Prompt:
         """The prefill steps of a prompt that finds nothing cached."""
@@ -164,9 +159,6 @@ class StepTimesMeasurement:
         """Seconds to the first token of a prompt that nobody sent before."""
         answer = await self._ask(tokens, 1)
         return answer.events[0] - answer.sent
-
-    async def _stream(self, output_tokens: int) -> Answer:
-        return await self._ask(_SHORT_PROMPT, output_tokens)
 
     async def _ask(self, prompt_tokens: int, output_tokens: int) -> Answer:
         self._sent += 1
