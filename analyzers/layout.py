@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from kvtune.tokenization.errors import UnusableInputError
 
-Kind = Literal["full", "sliding_window", "chunked_local", "mamba", "unspecified"]
-"""`unspecified` is what a bare list of block sizes gives: enough to resolve sizes, not to predict hits."""
+Kind = Literal["full", "sliding_window", "chunked_local", "mamba", "ring", "unspecified"]
+"""`ring` is a circular buffer: one block a request for life.
+`unspecified` is what a bare list of block sizes gives: enough to resolve sizes, not to predict hits."""
 
 MambaMode = Literal["align", "none", "all"]
 
@@ -89,10 +90,9 @@ _KINDS: dict[str, Kind] = {
     "mamba": "mamba",
     "swa": "sliding_window",
     "chunked": "chunked_local",
+    "ring": "ring",
 }
-_SYNTAX = (
-    "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W] (*K for K like groups)"
-)
+_SYNTAX = "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W], ring:SIZE (*K for K like groups)"
 _WAY_OUT = "for instance mamba:528*3,full:528"
 _MAX_GROUPS = 256
 
@@ -134,6 +134,8 @@ def _parse_entry(entry: str) -> KVCacheGroup:
         name, value = _modifier(entry, kind, modifier.strip())
         fields[name] = value
     block_size = _positive(entry, "block size", modifiers[0])
+    if kind == "ring":
+        fields["cacheable"] = False
     if kind == "chunked_local":
         fields.setdefault("window", block_size)
     if kind == "sliding_window" and "window" not in fields:

@@ -20,6 +20,7 @@ from kvtune.analyzers.bookkeeping.mamba import MambaAlignManager
 from kvtune.analyzers.bookkeeping.mamba_plain import MambaPlainManager
 from kvtune.analyzers.bookkeeping.manager import AttentionManager, Copy, ManagerContext
 from kvtune.analyzers.bookkeeping.retention import replay_boundaries
+from kvtune.analyzers.bookkeeping.ring import RingManager
 from kvtune.analyzers.bookkeeping.roomy_pool import RoomyPool
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.sliding_window import ChunkedLocalManager, SlidingWindowManager
@@ -97,7 +98,11 @@ class Coordinator:
         ]
         self.rhythms = sorted({rhythm for manager in self.managers for rhythm in manager.rhythms})
         # A running state, a copy, an export, a partly filled block and drafts' scratch come on top of whole blocks.
-        self._blocks_per_token = sum(manager.members / manager.block_size for manager in self.managers)
+        self._blocks_per_token = sum(
+            manager.members / manager.block_size
+            for manager in self.managers
+            if not isinstance(manager, RingManager)
+        )
         self._blocks_besides = sum(manager.members for manager in self.managers) * (
             5 + sizes.speculative_blocks
         )
@@ -292,6 +297,7 @@ _MANAGERS: dict[str, type[AttentionManager]] = {
     "mamba": MambaPlainManager,
     "sliding_window": SlidingWindowManager,
     "chunked_local": ChunkedLocalManager,
+    "ring": RingManager,
 }
 
 
@@ -301,6 +307,6 @@ def _manager_kind(group: KVCacheGroup) -> str:
             "the kinds of the groups are needed to predict hits",
             field="--groups",
             found=f"a bare block size {group.block_size}",
-            wanted="full:SIZE, mamba:SIZE, swa:SIZE:window=W or chunked:SIZE:window=W for each group",
+            wanted="full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE:window=W or ring:SIZE for each group",
         )
     return group.kind

@@ -59,6 +59,7 @@ def _group(group: dict[str, Any]) -> KVCacheGroup:
         mode=group.get("mamba_mode", "align") if kind == "mamba" else None,
         draft=bool(group.get("eagle", False)),
         export_alignment=group.get("checkpoint_alignment"),
+        cacheable=kind != "ring",
     )
 
 

@@ -110,7 +110,7 @@ def _guess(blocks: Sequence[int], flags: ServeFlags) -> tuple[SizedGroup, ...]:
         elif block in (state, flags.max_model_len):
             group = KVCacheGroup("mamba", block, mode=_mode(flags))
         elif block < SMALLEST_ALIGNED_BLOCK and attention % block == 0:
-            group = KVCacheGroup("full", block, cacheable=False)
+            group = KVCacheGroup("ring", block, cacheable=False)
         else:
             group = KVCacheGroup("unspecified", block)
         groups.append(SizedGroup(group, None))

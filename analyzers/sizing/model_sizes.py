@@ -107,7 +107,7 @@ def _specs(
             specs.append(LayerSpec("mamba", state_block, page, (layer.state,), replicated=replicated))
         elif isinstance(layer, RingLayer):
             capacity = layer.capacity(flags.num_speculative_tokens)
-            specs.append(LayerSpec("full", capacity, capacity * layer.row_bytes, (layer,), cacheable=False))
+            specs.append(LayerSpec("ring", capacity, capacity * layer.row_bytes, (layer,), cacheable=False))
         else:
             row = layer.bytes_per_row(dtype, weights, flags.tensor_parallel_size)
             specs.append(

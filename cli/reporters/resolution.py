@@ -13,6 +13,7 @@ KIND_WORDS = {
     "full": "full attention",
     "sliding_window": "sliding window",
     "chunked_local": "chunked attention",
+    "ring": "ring",
     "mamba": "recurrent state",
     "unspecified": "not stated",
 }

@@ -11,6 +11,7 @@ _KINDS = {
     "full": "full attention",
     "sliding_window": "sliding windows",
     "chunked_local": "chunked local attention",
+    "ring": "rings",
     "mamba": "Mamba states",
 }
 
