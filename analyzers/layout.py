@@ -92,7 +92,10 @@ _KINDS: dict[str, Kind] = {
     "chunked": "chunked_local",
     "ring": "ring",
 }
-_SYNTAX = "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W], ring:SIZE (*K for K like groups)"
+_SYNTAX = (
+    "a comma list of full:SIZE, mamba:SIZE, swa:SIZE:window=W, chunked:SIZE[:window=W], ring:SIZE "
+    "(*K for K like groups)"
+)
 _WAY_OUT = "for instance mamba:528*3,full:528"
 _MAX_GROUPS = 256
 
