@@ -44,7 +44,7 @@ def test_a_log_and_its_config_agree_and_give_everything() -> None:
     found, server = engine_config_from_sources(
         SizeSources(model_config=config("qwen3.8-flash-next"), startup_log=log("v0.32.0.log"))
     )
-    assert shape(server) == "mamba:1584*4, full:8*1, full:1584*1"
+    assert shape(server) == "mamba:1584*4, ring:8*1, full:1584*1"
     assert (server.source, server.kinds_known, server.warnings) == ("startup-log", True, ())
     assert [sized.layers for sized in server.groups] == [12, 12, 12, 1, 12, 13]
     assert found.version == "0.32.0"
@@ -55,7 +55,7 @@ def test_a_log_and_its_config_agree_and_give_everything() -> None:
 
 def test_a_log_alone_gives_sizes_and_says_that_kinds_are_taken_as_usual() -> None:
     server = size_server(SizeSources(startup_log=log("v0.32.0.log")))
-    assert shape(server) == "mamba:1584*4, full:8*1, full:1584*1"
+    assert shape(server) == "mamba:1584*4, ring:8*1, full:1584*1"
     assert any("taken as full attention" in warning for warning in server.warnings)
     old = size_server(SizeSources(startup_log=log("v0.19.1.log")))
     assert shape(old) == "mamba:528*1, full:528*1"
@@ -106,7 +106,7 @@ def test_metrics_between_log_and_config() -> None:
                    mamba_cache_mode="align", enable_prefix_caching="True", mamba_block_size="16")  # fmt: skip
     flags = ServeFlags(num_speculative_tokens=2, speculative_method="mtp")
     server = size_server(SizeSources(flags=flags, model_config=config("qwen3.8-flash-next"), metrics=page))
-    assert (shape(server), server.source) == ("mamba:1600*4, full:8*1, full:1600*1", "metrics")
+    assert (shape(server), server.source) == ("mamba:1600*4, ring:8*1, full:1600*1", "metrics")
     assert (server.num_blocks, server.flags.prefix_match_unit) == (1018, 16)
     assert any("mamba_block_size=16 is stale" in warning for warning in server.warnings)
     logged = size_server(SizeSources(startup_log=log("v0.32.0.log"), metrics=page))
