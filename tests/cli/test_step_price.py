@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kvtune.analyzers.report import Report
-from kvtune.analyzers.step_times import ASSUMED
+from kvtune.analyzers.step_times import ASSUMED, LinearStepTimes, StepTimesError, StepTimesInfo
 from kvtune.analyzers.validation import Validation
 from kvtune.cli.app import main
 from kvtune.cli.documents import encode_document
@@ -106,14 +106,17 @@ def test_from_a_measurement_to_an_analysis(monkeypatch, tmp_path: Path, capsys) 
     """validate --clock virtual, then analyze and validate with what it found; errors are this machine's, so that
     the limits are lifted for the length of the test."""
     pytest.importorskip("torch")
-    from kvtune.analyzers import fitted_cost
     from kvtune.gpu_probe.engine.calibrate import Design
 
     grid = [[(0, count)] for count in (16, 64, 256, 512)] + [[(256, 1)] * count for count in range(1, 10)]
     small = Design(grid, [[(0, 128)], [(256, 1)] * 3])
     monkeypatch.setattr(Design, "reaching", classmethod(lambda cls, longest: small))
-    monkeypatch.setattr(fitted_cost, "LARGEST_MEAN_ERROR", 1e9)
-    monkeypatch.setattr(fitted_cost, "LARGEST_P90_ERROR", 1e9)
+    known = LinearStepTimes(  # what this machine's clock says is not what is tried here
+        (2e-3, 2e-5, 1e-9, 1e-5, 1e-9, 4e-4),
+        StepTimesInfo(source="engine", error=StepTimesError(mean=0.05, p90=0.1)),
+        held_out=2,
+    )
+    monkeypatch.setattr("kvtune.gpu_probe.engine.calibrate.fit_step_times", lambda *_: known)
     measured, priced, again = (str(tmp_path / name) for name in ("v.json", "a.json", "w.json"))
     usual = ("--quiet", "--units", "176", "--force")
     twice = (TRACE, "--requests", "2", "--slo")
