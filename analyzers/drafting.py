@@ -14,13 +14,15 @@ EAGLE_LIKE = frozenset({"eagle", "eagle3", "mtp", "multi_module_mtp", "dflash", 
 """Draft methods that read the target model's hidden states (`vllm/config/speculative.py: use_eagle`)."""
 
 NEEDS_NEXT_TOKEN = frozenset({"eagle", "eagle3", "mtp", "multi_module_mtp"})
-"""Of these, the ones whose draft KV at a position depends on the next token."""
+"""Of these, the ones whose draft KV at a position depends on the next token: hits change in every release."""
 
 
 def lookahead_or_drop(config: EngineConfig, profile: ReleaseProfile) -> tuple[int, bool]:
     """Hash lookahead tokens, and whether a block is dropped from hits."""
     drafter = config.drafter
-    if drafter is None or drafter.method not in NEEDS_NEXT_TOKEN or drafter.disable_eagle_block_drop:
+    if drafter is None or drafter.disable_eagle_block_drop:
+        return 0, False
+    if drafter.method not in (EAGLE_LIKE if profile.drops_for_every_eagle_like else NEEDS_NEXT_TOKEN):
         return 0, False
     if (
         profile.hashes_look_ahead

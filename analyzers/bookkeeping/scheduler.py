@@ -60,8 +60,12 @@ class Scheduler(StepOutput):
         self.waiting.append(sequence)
 
     def refuse(self, sequence: Sequence) -> None:
-        """Drop a waiting request that can never fit."""
-        self.waiting.remove(sequence)
+        """Drop a request that can never fit, or never gets further."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.coordinator.release(sequence)
+        else:
+            self.waiting.remove(sequence)
         sequence.first_hit, sequence.first_junction = 0, 0
         sequence.most_pinned, sequence.pinned_at_end = 0, []
 

@@ -25,8 +25,11 @@ def engine_config(case: dict[str, Any], profile: ReleaseProfile) -> EngineConfig
     eagle = config.get("eagle")
     drafter = None
     if eagle is not None:
+        method = eagle.get("method", "eagle")
+        if method == "mtp" and eagle.get("modules", 1) > 1:
+            method = "multi_module_mtp"
         drafter = Drafter(
-            "eagle",
+            method,
             eagle.get("num_speculative_tokens", 1),
             accept=eagle.get("accept", 0),
             disable_lookahead_block_hashes=eagle.get("disable_lookahead_block_hashes", False),

@@ -20,6 +20,7 @@ _V0_32 = replace(
     version="0.32.0",
     caching_needs_align=False,
     hashes_look_ahead=False,
+    drops_for_every_eagle_like=True,
     registers_accepted_drafts=False,
     drop_keeps_block_below_junction=False,
     rekeyed_tail_defers_twins=True,

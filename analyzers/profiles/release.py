@@ -145,6 +145,10 @@ class ReleaseProfile:
     """With an EAGLE-like drafter the block hash covers the next tokens and nothing is dropped. Since 0.33.
     (`vllm/config/vllm.py: num_hash_lookahead_tokens`)"""
 
+    drops_for_every_eagle_like: bool = False
+    """Up to 0.32 dflash and dspark drop a block as well; 0.33 exempts them. (`vllm/config/speculative.py:
+    use_eagle`, from 0.30 `use_eagle_block_drop`)"""
+
     drop_reads_whole_prompt: bool = True
     """The drop's extra unit may reach past the last-token limit. Since 0.32. (`kv_cache_coordinator:
     find_longest_cache_hit`)"""
