@@ -46,6 +46,9 @@ _A_DATE = 1e8  # seconds: more than three years is no time since a trace's start
 _ENOUGH_LENGTHS = 1000  # records of lengths at a file's beginning; then no prompt will come
 
 _REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
+_SEVERAL_MODELS = (
+    "Requests name several models: assuming one server whose models share no prefixes (--only model=NAME)."
+)
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -319,8 +322,11 @@ class _TraceReader:
     def _of_one_model(self) -> None:
         """Of several models in the log keeps the one that is analyzed, where one fits it and the user chose none."""
         everything = [request for file in self._files for request in file]
-        fits = None if "model" in self._selection.only else fitting_models(everything, self._selection.model)
+        if "model" in self._selection.only or len({request.identity.model for request in everything}) < 2:
+            return
+        fits = fitting_models(everything, self._selection.model)
         if fits is None:
+            self._order_notes.append(_SEVERAL_MODELS)
             return
         self._files = [
             [

@@ -35,16 +35,32 @@ class _Text(NamedTuple):
 
 
 def find_cut(requests: Sequence[Request]) -> Iterator[Lost]:
-    """The requests of one file whose prompts the log did not keep whole."""
-    texts: dict[int, list[_Text]] = {}  # by the identity of a message, which its request keeps alive
-    limit = _limit(_distinct(requests, texts))
+    """The requests of one file whose prompts the log did not keep whole. Messages that requests share are read once."""
+    parts: dict[int, Any] = {}  # by identity, which the requests keep alive
     for request in requests:
-        wanted = next(
-            (wanted for held in _held(request, texts) if (wanted := _why_cut(held, limit)) is not None), None
-        )
+        for held in (request.messages or (), request.tools or ()):
+            parts.update(zip(map(id, held), held, strict=True))
+    texts = {key: _texts_of(part) for key, part in parts.items()}
+    plain = {id(request): [_Text(request.text, own=True)] for request in requests if request.text is not None}
+    limit = _limit({held for those in (texts, plain) for many in those.values() for held in many})
+    cut = {
+        key: wanted
+        for those in (texts, plain)
+        for key, many in those.items()
+        if (wanted := _first_cut(many, limit))
+    }
+    if not cut:
+        return
+    for request in requests:
+        keys = (id(request), *map(id, request.messages or ()), *map(id, request.tools or ()))
+        wanted = next((cut[key] for key in keys if key in cut), None)
         if wanted is not None:
             error = RecordError("truncated_prompt", None, found="a shortened text", wanted=wanted)
             yield Lost(request.source, error, request)
+
+
+def _first_cut(texts: Sequence[_Text], limit: int | None) -> str | None:
+    return next((wanted for held in texts if (wanted := _why_cut(held, limit)) is not None), None)
 
 
 def _why_cut(held: _Text, limit: int | None) -> str | None:
@@ -94,26 +110,10 @@ def _has_mark(text: str) -> bool:
     return text.endswith(("]", ")", ">")) and _MARK.search(text[-_LONGEST_END:]) is not None
 
 
-def _distinct(requests: Iterable[Request], texts: dict[int, list[_Text]]) -> Iterator[_Text]:
-    seen: set[int] = set()
-    for request in requests:
-        for held in _held(request, texts):
-            key = hash(held)
-            if key not in seen:
-                seen.add(key)
-                yield held
-
-
-def _held(request: Request, texts: dict[int, list[_Text]]) -> Iterator[_Text]:
-    """All texts of a prompt."""
-    if request.text is not None:
-        yield _Text(request.text, own=True)
-    for one in (*(request.messages or ()), *(request.tools or ())):
-        known = texts.get(id(one))
-        if known is None:
-            own = one.get("role") not in ("tool", "function")
-            known = texts[id(one)] = [_Text(text, own) for text in _strings(one)]
-        yield from known
+def _texts_of(part: Any) -> list[_Text]:
+    """All texts of a message or a tool."""
+    own = part.get("role") not in ("tool", "function")
+    return [_Text(text, own) for text in _strings(part)]
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -41,6 +41,7 @@ _STATUS = (
     "resultSignature",
 )
 _ERRORS = ("error", "error_str", "error_message", "errorMessage", "error_code", "errorCode", "exception")
+_TELLING = frozenset({*_STATUS, *_ERRORS})
 _FAILURES = frozenset(
     {
         "failure",
@@ -90,8 +91,9 @@ def outcome(record: Mapping[str, Any]) -> str | None:
     response = response if isinstance(response, dict) else {}
     if _is_other_operation(record):
         return OTHER_OPERATION
-    fates = {_fate(held.get(name)) for held in (record, response) for name in _STATUS}
-    if "failed" in fates or any(_is_error(held.get(name)) for held in (record, response) for name in _ERRORS):
+    telling = [held for held in (record, response) if not _TELLING.isdisjoint(held)]
+    fates = {_fate(held.get(name)) for held in telling for name in _STATUS}
+    if "failed" in fates or any(_is_error(held.get(name)) for held in telling for name in _ERRORS):
         return FAILED
     body = response.get("body")
     if isinstance(body, dict) and _is_error(body.get("error")):

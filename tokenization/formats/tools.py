@@ -29,6 +29,8 @@ def openai_tools(tools: Any, field: str, *, strict: bool = True) -> list[dict[st
         return None
     if not isinstance(tools, list):
         raise RecordError("wrong_type", field, found=describe(tools), wanted="a list of tools")
+    if all(type(one) is dict and type(one.get("function")) is dict for one in tools):
+        return tools
     found: list[dict[str, Any]] = []
     for number, one in enumerate(tools):
         if not isinstance(one, dict):
