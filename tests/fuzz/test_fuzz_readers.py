@@ -6,6 +6,7 @@ A seed is a test case. A few run with the tests; `make fuzz` runs 100,000 (this 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import gzip
 import io
@@ -34,6 +35,7 @@ from kvtune.tokenization.reading import read_trace
 from kvtune.tokenization.rejects import Rejection
 from kvtune.tokenization.request import Request
 
+REAL = Path(__file__).parents[1] / "data" / "logs" / "real"
 DATA = Path(__file__).parents[1] / "data" / "formats"
 MOST_SAID = 400  # characters of an error, none of them content
 
@@ -91,7 +93,31 @@ HOSTILE: tuple[Any, ...] = (
     _nested(None),
     {"arrayValue": {"values": None}},
 )
-KEYS = ("messages", "prompt", "input", "body", "role", "content", "type", "tools", "id", "timestamp", "\x00")
+KEYS = (
+    "messages",
+    "prompt",
+    "input",
+    "body",
+    "role",
+    "content",
+    "type",
+    "tools",
+    "id",
+    "timestamp",
+    "\x00",
+    "status",
+    "error",
+    "response",
+    "tool_calls",
+    "previous_response_id",
+    "attributes",
+    "call_type",
+    "request_time",
+    "model",
+    "parent_id",
+    "reasoning_effort",
+    "url",
+)
 BYTES = (b"\n", b"\r", b'"', b"\\", b"{", b"]", b"\\ud800", b"\x00", b"\xff", b",", b"'", b"[" * 700)
 
 
@@ -195,9 +221,22 @@ def seeds(name: str) -> tuple[tuple[bytes, tuple[Any, ...]], ...]:
             formats = {"lengths": 1}
         if name in formats:
             files.append(data)
+    files += [data for data, formats in real_records() if name in formats]
     if name == "request-column":
         files.append((DATA / "request-column.csv").read_bytes())
     return tuple((data, _records(data)) for data in files)
+
+
+@cache
+def real_records() -> tuple[tuple[bytes, frozenset[str]], ...]:
+    """The shortest lines of logs that real software wrote, and the formats that read them."""
+    found = []
+    for path in sorted(REAL.glob("*.jsonl.zst")):
+        lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().splitlines()
+        data = b"\n".join(sorted(lines, key=len)[:3])
+        with contextlib.suppress(KvtuneError):
+            found.append((data, frozenset(read_trace(["-"], stdin=io.BytesIO(data)).stats.formats)))
+    return tuple(found)
 
 
 def _records(data: bytes) -> tuple[Any, ...]:
