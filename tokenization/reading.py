@@ -22,7 +22,7 @@ from kvtune.tokenization.formats.cut_prompts import find_cut
 from kvtune.tokenization.formats.fields import any_time, field_value, unused_time
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Place, Record
 from kvtune.tokenization.formats.openai_batch import write_line
-from kvtune.tokenization.formats.outcome import CANCELLED, outcome
+from kvtune.tokenization.formats.outcome import CANCELLED, LOGGED_TWICE, outcome
 from kvtune.tokenization.formats.refused import refusal
 from kvtune.tokenization.formats.spans import single_spans
 from kvtune.tokenization.ordering import (
@@ -36,7 +36,7 @@ from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejectio
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.selection import NOT_SELECTED, Selection, fitting_models
 from kvtune.tokenization.sources import Progress, Source, combined_digest
-from kvtune.tokenization.stream_pairs import StreamPairs
+from kvtune.tokenization.stream_pairs import StreamPairs, logged_twice
 from kvtune.tokenization.strict_json import StrictDecoder
 from kvtune.tokenization.unwrapping import PASSED_OVER, Unwrapper, body_path
 
@@ -305,6 +305,9 @@ class _TraceReader:
                 if request is not None:
                     lost.add(id(request))
         kept = [request for request in requests if id(request) not in lost] if lost else requests
+        for request in logged_twice(kept):
+            state.note(LOGGED_TWICE)
+            lost.add(id(request))
         for where, error, request in find_cut(kept):
             if error is not None and request is not None:
                 self._reject(error.at(where, (write_line(request),)))

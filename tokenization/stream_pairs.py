@@ -1,4 +1,4 @@
-"""One turn logged twice: a client that mistrusts a proxied stream asks again without streaming.
+"""One turn logged twice: under one id, or by a client that mistrusts a proxied stream and asks again without one.
 
 Such a pair is an artefact of the logging proxy (claude-code-proxy, pull request 33), and the repeat would look
 like a perfect cache hit; it is told by an equal prompt, close by, with the other value of `stream`.
@@ -7,10 +7,12 @@ like a perfect cache hit; it is told by an equal prompt, close by, with the othe
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 
 from kvtune.tokenization.formats.format import Draft
 from kvtune.tokenization.request import Request
 
+_MOST_REPEATED = 0.5  # of all ids; a file with fewer ids than half its requests names something else by them
 _NEAR = 32  # requests of other sessions that may stand between the two
 
 
@@ -31,6 +33,18 @@ class StreamPairs:
                 return True
         self._last.append((draft.stream, draft.request))
         return False
+
+
+def logged_twice(requests: Sequence[Request]) -> Iterator[Request]:
+    """Requests that repeat the id and the prompt of one before them, in a file whose ids name calls."""
+    first: dict[str, Request] = {}
+    repeats = []
+    for request in requests:
+        before = first.setdefault(request.id, request)
+        if before is not request and _same_prompt(before, request):
+            repeats.append(request)
+    if len(first) >= _MOST_REPEATED * len(requests):
+        yield from repeats
 
 
 def _same_prompt(one: Request, other: Request) -> bool:

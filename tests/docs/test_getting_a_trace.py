@@ -39,6 +39,9 @@ def test_every_marked_block_is_tested_here() -> None:
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
 
+STRICT = [{"type": "function", "function": TOOLS[0]["function"] | {"strict": True}}]
+
+
 def litellm_call(call_type: str, number: int, messages: object, choice: dict, **options: object) -> dict:
     """What LiteLLM 1.110 hands to a callback, as far as the recipe looks."""
     return {
@@ -89,7 +92,8 @@ def test_the_litellm_callback(callback: dict) -> None:
     extra = {"chat_template_kwargs": {"enable_thinking": False}, "cache_salt": "x"}
     calls = [
         litellm_call("acompletion", 1, messages, hello, session="S2", tools=TOOLS, extra_body=extra),
-        litellm_call("completion", 0, messages, hello),
+        litellm_call("completion", 0, messages, hello, tools=STRICT)
+        | {"additional_args": {"complete_input_dict": {"model": "m", "messages": messages, "tools": TOOLS}}},
         litellm_call("atext_completion", 2, [{"role": "user", "content": "Once"}], {"text": "upon"}),
         litellm_call("text_completion", 3, [1, 2, 3], {"text": "upon"}),
         litellm_call("aembedding", 4, messages, {}),
@@ -111,7 +115,8 @@ def test_the_litellm_callback(callback: dict) -> None:
     assert full.messages == plain.messages == messages
     assert (full.tools, full.chat_template_kwargs, full.session) == (TOOLS, {"enable_thinking": False}, "S2")
     assert (full.identity.cache_salt, full.identity.model) == ("x", "Qwen/Qwen3-8B")
-    assert (plain.session, plain.server, plain.tools) == (None, "http://10.0.0.1:8000/v1", None)
+    # What LiteLLM sent on, not what its client said.
+    assert (plain.session, plain.server, plain.tools) == (None, "http://10.0.0.1:8000/v1", TOOLS)
     assert full.arrival is not None and plain.arrival is not None and full.arrival - plain.arrival == 1.0
     assert isinstance(full.output, dict) and full.output["content"] == "Hello"
     assert (text.text, ids.token_ids) == ("Once", [1, 2, 3])

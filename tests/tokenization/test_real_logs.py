@@ -33,6 +33,7 @@ TABLE = (
     Row("litellm-spend.jsonl", "litellm.jsonl", 3, 3, {"truncated_prompt": 45}),
     Row("litellm-spendlogs-psql.csv", "litellm.jsonl", 3, 3, {"truncated_prompt": 45}),
     Row("litellm-spendlogs-api.json", "litellm.jsonl", 3, 3, {"truncated_prompt": 45}),
+    Row("litellm-spendlogs-ui.json", "litellm.jsonl", 3, 3, {"truncated_prompt": 45}),
     Row("l2-slp.jsonl", "l2.jsonl", 5, 5, {"truncated_prompt": 1}),
     Row("l2-spend.jsonl", "l2.jsonl", 6, 6),
     Row("ov2.jsonl", "ov2.jsonl", 48, 0),

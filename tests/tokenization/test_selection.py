@@ -298,4 +298,12 @@ def test_latest_turns_of_a_spend_log_are_rejected() -> None:
     ]
     with pytest.raises(NoUsableRequestError, match="cut the prompt off: 2"):
         read(*rows)
-    assert len(read(rows[0], rows[0]).requests) == 2
+    assert len(read(rows[0], rows[0] | {"request_id": "another"}).requests) == 2
+
+
+def test_a_call_logged_twice_under_one_id_counts_once() -> None:
+    rows = [BODY | {"id": f"call {number}", "messages": turns(number + 1)} for number in range(3)]
+    result = read(*rows, rows[1], BODY | {"id": "call 2", "messages": turns(5)})
+    assert [one.id for one in result.requests] == ["call 0", "call 1", "call 2", "call 2#2"]
+    assert any("logged twice" in note and "(1 records)" in note for note in result.stats.notes)
+    assert len(read(*[BODY | {"id": "load test"}] * 9).requests) == 9

@@ -47,7 +47,7 @@ def _has_own_block(one: Any) -> bool:
         return False
     return any(
         isinstance(block, dict)
-        and (block.get("type") in _BLOCKS or (block.get("type") == "image" and "source" in block))
+        and (str(block.get("type")) in _BLOCKS or (block.get("type") == "image" and "source" in block))
         for block in content
     )
 

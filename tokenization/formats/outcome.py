@@ -18,7 +18,7 @@ OTHER_OPERATION = (
 CANCELLED = "Cancelled requests: kept, unless the log says that no prompt was computed"
 NEVER_BEGUN = "Cancelled requests whose prompt was not computed: passed over"
 LOGGED_TWICE = (
-    "Calls logged twice (a stream's start and end, a framework's span around its client's): counted once"
+    "Calls logged twice (one id, a stream's start and end, or a framework and its client): counted once"
 )
 NO_ENGINE = "Requests that the gateway answered from its own cache never reached an engine: left out"
 
