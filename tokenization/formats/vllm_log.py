@@ -100,8 +100,10 @@ class _Memory:
         if request is not None and lora is not None:
             request.identity = place.file.shared(Identity(lora=lora, lora_path=path))
 
-    def time(self, text: str) -> Moment | None:
-        """The time of a line; one that falls by half a year is of the next year."""
+    def time(self, text: str | None) -> Moment | None:
+        """The time of a line, None where it has none; one that falls by half a year is of the next year."""
+        if text is None:
+            return None
         if re.match(r"\d{4}-", text):
             return moment(text, "time")
         found = moment(_YEAR + text, "time")
