@@ -352,6 +352,11 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = ""
     advice: bool = True
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether it may lead the report: advice whose interval lies above zero."""
+        return self.advice and self.gain_ci95[0] > 0
+
 
 class DecisionRangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The best unit for step overheads from `from_tokens` up to `to_tokens` (None: without end), tokens a step."""

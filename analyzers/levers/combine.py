@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvtune.analyzers.levers.heads import find_heads
+from kvtune.analyzers.levers.heads import common_heads
 from kvtune.analyzers.levers.prime import prime
 from kvtune.analyzers.levers.server import legal_units, retention
 from kvtune.analyzers.levers.trial import Baseline, Found, Gain, gain_of, try_change, with_setting
@@ -36,7 +36,10 @@ def combine(base: Baseline, ranked: list[Found], floor: float) -> Found | None:
     world = _World(best.gain.after, best.gain.original, (best,))
     while len(world.levers) < MOST_LEVERS:
         kinds = {one.lever.kind for one in world.levers}
-        more = max(_further(world.base, kinds), key=lambda one: one.gain.tokens, default=None)
+        sets_unit = any("--prefix-match-unit" in one.lever.title for one in world.levers)
+        more = max(
+            _further(world.base, kinds, sets_unit=sets_unit), key=lambda one: one.gain.tokens, default=None
+        )
         if more is None or more.gain.tokens < max(floor, 1) or more.gain.after is None:
             break
         world = _World(more.gain.after, more.gain.original[world.original], (*world.levers, more))
@@ -46,15 +49,15 @@ def combine(base: Baseline, ranked: list[Found], floor: float) -> Found | None:
     return Found(_lever(world, gain), gain)
 
 
-def _further(base: Baseline, kinds: set[str]) -> list[Found]:
-    """What could be added to levers of these kinds."""
+def _further(base: Baseline, kinds: set[str], *, sets_unit: bool) -> list[Found]:
+    """What could be added to levers of these kinds, one of which may already come with a unit."""
     found: list[Found] = []
     if "prime" not in kinds and base.trace.span == 1:
-        heads = find_heads(base.shared.paths, base.result.hit_tokens, base.shared.shared)[:1]
+        heads = common_heads(base.trace, base.shared.paths, base.result.hit_tokens, base.shared.shared)[:1]
         found += [one for one in (prime(base, head, legal_units(base.config)) for head in heads) if one]
     if "retention" not in kinds:
         found += retention(base)
-    if "unit" not in kinds and "prime" not in kinds:
+    if "unit" not in kinds and "prime" not in kinds and not sets_unit:
         found += _units(base)
     return found
 

@@ -46,9 +46,10 @@ def prime(base: Baseline, head: Head, units: Sequence[int] = ()) -> Found | None
     prompt = prime_prompt(base, head)
     best: _Trial | None = None
     for unit in (None, *_units_near_the_end(head.tokens, base.grid, units)):
-        once = _send(base, prompt, unit, head.members[:1])
-        again = _after_evictions(head, once)
-        for trial in (once, *([_send(base, prompt, unit, again)] if len(again) > 1 else [])):
+        firsts = _firsts(base, head)
+        once = _send(base, prompt, unit, firsts)
+        again = _after_evictions(base, head, once)
+        for trial in (once, *([_send(base, prompt, unit, again)] if len(again) > len(firsts) else [])):
             if trial.gain.tokens > (0 if best is None else best.gain.tokens):
                 best = trial
     if best is None:
@@ -71,15 +72,30 @@ def _units_near_the_end(tokens: int, grid: int, units: Sequence[int]) -> Iterato
             yield max(near)
 
 
-def _after_evictions(head: Head, once: _Trial) -> Int64:
-    """Requests before which the head is gone again although the one that had it before still met it; and the first."""
+def _by_namespace(base: Baseline, head: Head) -> list[Int64]:
+    """The head's requests, apart by namespace, in each of which it must be cached on its own."""
+    namespaces = base.trace.namespace[head.members]
+    return [head.members[namespaces == one] for one in np.unique(namespaces)]
+
+
+def _firsts(base: Baseline, head: Head) -> Int64:
+    """The first request of each namespace with the head."""
+    return np.array([members[0] for members in _by_namespace(base, head)], dtype=np.int64)
+
+
+def _after_evictions(base: Baseline, head: Head, once: _Trial) -> Int64:
+    """Requests before which the head is gone again although the one that had it before still met it; and the first
+    ones."""
     after = once.gain.after
     assert after is not None
     if not int(after.result.evicted_blocks.sum()):
-        return head.members[:1]
+        return _firsts(base, head)
     reach = head.tokens // after.grid * after.grid
-    met = after.result.hit_tokens[once.gain.original[head.members]] >= reach
-    return head.members[np.concatenate(([True], met[:-1] & ~met[1:]))]
+    gone = []
+    for members in _by_namespace(base, head):
+        met = after.result.hit_tokens[once.gain.original[members]] >= reach
+        gone.append(members[np.concatenate(([True], met[:-1] & ~met[1:]))])
+    return np.sort(np.concatenate(gone))
 
 
 def _send(base: Baseline, prompt: UInt32, unit: int | None, before: Int64) -> _Trial:
@@ -96,7 +112,10 @@ def _send(base: Baseline, prompt: UInt32, unit: int | None, before: Int64) -> _T
 
 def _lever(base: Baseline, head: Head, trial: _Trial, size: int) -> Lever:
     gain, unit = trial.gain, trial.unit
-    often = "once" if trial.sent == 1 else f"{trial.sent:,} times, each time that it was evicted,"
+    namespaces = len(_by_namespace(base, head))
+    often = "once" if namespaces == 1 else f"once in each of {namespaces:,} namespaces"
+    if trial.sent > namespaces:
+        often = f"{trial.sent:,} times, each time that it was evicted,"
     with_unit = "" if unit is None else f" with --prefix-match-unit {unit}"
     grid = unit or base.grid
     paid = size * trial.sent

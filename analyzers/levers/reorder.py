@@ -7,11 +7,14 @@ one after another, each found in the trace that the one before left.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvtune.analyzers.levers.edits import FILLER, with_prompts
+from kvtune.analyzers.levers.joint import Pair, on_best_unit
 from kvtune.analyzers.levers.spans import VaryingSpan, find_varying_span
 from kvtune.analyzers.levers.trial import Baseline, Found, Gain, gain_of, measure
 from kvtune.analyzers.levers.wording import Wording
@@ -26,33 +29,38 @@ _DAYS = 1 << 20
 
 @dataclass(frozen=True)
 class _Step:
-    """A span, its class, and the trace that it was found in."""
+    """A span, the classes of its fields in their order, and the trace that it was found in."""
 
     span: VaryingSpan
-    name: str
+    fields: tuple[str, ...]
     trace: TokenTrace
+
+    @property
+    def name(self) -> str:
+        """The fields in words, such as `date and time, 2 identifiers`."""
+        return listed(self.fields)
 
 
 def reorder(base: Baseline, wording: Wording) -> Found | None:
     """The gain of moving up to four varying spans to the end; None where that gains nothing."""
     floor = _WORTH * int(base.trace.prompt_tokens.sum())
     steps: list[_Step] = []
-    best: tuple[Gain, int] | None = None
+    best: tuple[Pair, int] | None = None
     world = base
     while len(steps) < MOST_SPANS:
         span = find_varying_span(world.trace, world.shared)
         # Of two spans close together the first alone brings little: what stands behind both is not in its run.
         if span is None or _CLOSE * span.lost < floor:
             break
-        steps.append(_Step(span, _class_of(world.trace, span, wording), world.trace))
+        steps.append(_Step(span, _fields_of(world.trace, span, wording), world.trace))
         world = _replayed(base, _moved(world.trace, span))
-        gain = gain_of(base, world, np.arange(len(base.trace), dtype=np.int64))
-        if gain.tokens >= (0 if best is None else best[0].tokens) + floor:
-            best = gain, len(steps)
+        pair = on_best_unit(base, gain_of(base, world, np.arange(len(base.trace), dtype=np.int64)))
+        if pair.gain.tokens >= (0 if best is None else best[0].gain.tokens) + floor:
+            best = pair, len(steps)
     if best is None:
         return None
-    gain, count = best
-    return Found(_lever(base, gain, steps[:count], wording), gain)
+    pair, count = best
+    return pair.found(_lever(base, pair.gain, steps[:count], wording))
 
 
 def _replayed(base: Baseline, prompts: list[UInt32]) -> Baseline:
@@ -60,9 +68,17 @@ def _replayed(base: Baseline, prompts: list[UInt32]) -> Baseline:
     return measure(changed, base.config, base.options, replica=base.replica, sessions=base.sessions)
 
 
-def _class_of(trace: TokenTrace, span: VaryingSpan, wording: Wording) -> str:
+def listed(fields: Sequence[str]) -> str:
+    """Names of fields with their numbers, each once, in their order."""
+    counts = Counter(fields)
+    return ", ".join(
+        name if number == 1 or name == "text" else f"{number} {name}s" for name, number in counts.items()
+    )
+
+
+def _fields_of(trace: TokenTrace, span: VaryingSpan, wording: Wording) -> tuple[str, ...]:
     places = zip(span.members.tolist(), span.ends.tolist(), strict=True)
-    return wording.class_of([(trace.prompt(request), span.start, end) for request, end in places])
+    return wording.fields_of([(trace.prompt(request), span.start, end) for request, end in places])
 
 
 def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
@@ -72,6 +88,23 @@ def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
         prompt = prompts[request]
         prompts[request] = np.concatenate((prompt[: span.start], prompt[end:], prompt[span.start : end]))
     return prompts
+
+
+def _behind_the_run(base: Baseline, span: VaryingSpan) -> list[str]:
+    """What it brings to write the span right behind the text that follows it, ahead of what else prompts share."""
+    prompts = [base.trace.prompt(request) for request in range(len(base.trace))]
+    for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
+        prompt = prompts[request]
+        behind = min(end + span.run, len(prompt))
+        prompts[request] = np.concatenate(
+            (prompt[: span.start], prompt[end:behind], prompt[span.start : end], prompt[behind:])
+        )
+    world = _replayed(base, prompts)
+    pair = on_best_unit(base, gain_of(base, world, np.arange(len(base.trace), dtype=np.int64)))
+    if pair.gain.tokens <= 0:
+        return []
+    unit = "" if not pair.changes_unit or pair.unit is None else f" and --prefix-match-unit {pair.unit}"
+    return [f"right behind that text{unit}, it would bring {pair.gain.tokens:,} tokens"]
 
 
 def _by_day(base: Baseline, span: VaryingSpan) -> int | None:
@@ -88,33 +121,49 @@ def _by_day(base: Baseline, span: VaryingSpan) -> int | None:
 
 
 def _lever(base: Baseline, gain: Gain, steps: list[_Step], wording: Wording) -> Lever:
-    listed = " and ".join(dict.fromkeys(step.name for step in steps))
+    fields = listed([field for step in steps for field in step.fields])
     span, name, trace = steps[0].span, steps[0].name, steps[0].trace
-    example = trace.prompt(int(span.members[0]))[span.start : int(span.ends[0])]
+    one, other = _two_values(trace, span)
     evidence = [
-        f"{_article(name)} at token {span.start:,}{wording.quote(example)} takes {distinct(trace, span):,} values in "
-        f"{len(span.members):,} requests, and about {span.run:,} tokens that they have in common stand behind it"
+        f"{_article(name)} at token {span.start:,}{wording.quote_both(one, other)} takes "
+        f"{distinct(trace, span):,} values in {len(span.members):,} requests, and about {span.run:,} "
+        "tokens that they have in common stand behind it"
     ]
     evidence += [
         f"{_article(step.name)} at token {step.span.start:,}, once that is moved" for step in steps[1:]
     ]
-    by_day = _by_day(base, span) if "time" in name and len(steps) == 1 else None
+    if len(steps) == 1:
+        evidence += _behind_the_run(base, span)
+    by_day = (
+        _by_day(base, span)
+        if steps[0].fields in (("time",), ("date and time",)) and len(steps) == 1
+        else None
+    )
     if by_day is not None:
         evidence.append(f"left where it is and written to the day only, it would bring {by_day:,} tokens")
     return Lever(
         kind="reorder",
-        title=f"Move the varying {listed} to the end of the prompt",
+        title=f"Move the varying {fields} to the end of the prompt",
         what=(
-            f"Move what varies ({listed}) from token {span.start:,} to the end of the prompt, behind the text that "
+            f"Move what varies ({fields}) from token {span.start:,} to the end of the prompt, behind the text that "
             "prompts have in common."
         ),
         gain_tokens=gain.tokens,
         gain_ci95=gain.interval,
-        change=f"write the {listed} into the last user message, or behind the tools and examples",
+        change=f"write the {fields} into the last user message, or behind the tools and examples",
         cost="none in tokens; the model reads it in another place, so look at its answers once",
         evidence="; ".join(evidence),
         limits="not where the model must read it before what follows",
     )
+
+
+def _two_values(trace: TokenTrace, span: VaryingSpan) -> tuple[UInt32, UInt32]:
+    """The span in its first member, and in the first one where it is another."""
+    values = [
+        trace.prompt(request)[span.start : end]
+        for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True)
+    ]
+    return values[0], next((value for value in values if not np.array_equal(value, values[0])), values[0])
 
 
 def distinct(trace: TokenTrace, span: VaryingSpan) -> int:
@@ -128,4 +177,6 @@ def distinct(trace: TokenTrace, span: VaryingSpan) -> int:
 
 
 def _article(name: str) -> str:
+    if "," in name or name[0].isdigit():
+        return name
     return name if name in ("text", "white space") else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvtune.analyzers.levers.combine import combine
 from kvtune.analyzers.levers.double_bos import double_bos
-from kvtune.analyzers.levers.heads import find_heads
+from kvtune.analyzers.levers.heads import common_heads
 from kvtune.analyzers.levers.outputs import output_reuse
 from kvtune.analyzers.levers.pad import pad, trim
 from kvtune.analyzers.levers.prime import prime
@@ -95,7 +95,7 @@ def _some(found: Found | None) -> Iterator[Found]:
 def _of_heads(base: Baseline) -> Iterator[Found]:
     block = base.result.sizes.scheduler_block_size
     units = legal_units(base.config)
-    for head in find_heads(base.shared.paths, base.result.hit_tokens, base.shared.shared):
+    for head in common_heads(base.trace, base.shared.paths, base.result.hit_tokens, base.shared.shared):
         padded = [pad(base, head, boundary) for boundary in sorted({base.grid, block})]
         best = max((one for one in padded if one), key=lambda one: one.gain.tokens, default=None)
         for found in (

@@ -14,6 +14,8 @@ from kvtune.analyzers.units import unit_candidates
 
 _BUDGETS = (1024, 2048, 4096)
 _MOST_UNITS = 3
+_SPARSE = (4, 16)
+"""Sparse retention intervals tried, in scheduler blocks."""
 
 
 @dataclass(frozen=True)
@@ -26,63 +28,100 @@ class OtherServing:
     cost: str
 
 
+@dataclass(frozen=True)
+class _Retained:
+    """A retention interval (None: every state), a step budget where that changes too, and what they bring."""
+
+    interval: int | None
+    budget: int | None
+    gain: Gain
+
+
 def retention(base: Baseline) -> Iterator[Found]:
-    """Keep every state that a chunk end leaves, alone and with smaller steps, which leave more of them."""
+    """Keep every state that a chunk end leaves, alone and with smaller steps, which leave more of them; where blocks
+    are evicted, keep fewer."""
     config = base.config
     if all(group.kind not in ("mamba", "sliding_window") for group in config.groups):
         return
-    dense = with_setting(config, retention_interval=None)
-    trials: list[tuple[str, int | None, Gain]] = []
-    if config.retention_interval is not None:
-        trials.append(
-            (
-                "Keep the state of every block boundary where a step ended.",
-                None,
-                try_change(base, config=dense),
-            )
-        )
+    trials = [_retained(base, interval, None) for interval in _intervals(base)]
     block = max(group.block_size for group in config.groups)
-    for budget in _BUDGETS:
-        if block <= budget < config.max_num_batched_tokens:
-            gain = try_change(base, config=with_setting(dense, max_num_batched_tokens=budget))
-            trials.append(
-                (f"Keep every block-boundary state, and take steps of {budget:,} tokens.", budget, gain)
-            )
-    best = max(trials, key=lambda trial: trial[2].tokens, default=None)
-    if best is None or best[2].tokens <= 0:
-        return
-    what, budget_used, gain = best
-    flags = ["--prefix-cache-retention-interval ''"]
-    flags += [f"--max-num-batched-tokens {budget_used}"] if budget_used else []
-    smaller = f", with steps of {budget_used:,}" if budget_used else ""
-    lever = Lever(
+    budgets = [budget for budget in _BUDGETS if block <= budget < config.max_num_batched_tokens]
+    trials += [_retained(base, None, budget) for budget in budgets]
+    best = max(trials, key=lambda trial: trial.gain.tokens, default=None)
+    if best is not None and best.gain.tokens > 0:
+        yield Found(_retention_lever(base, best), best.gain)
+
+
+def _intervals(base: Baseline) -> list[int | None]:
+    """Retention intervals other than the current one: dense, and sparse ones where blocks are evicted."""
+    block = base.result.sizes.scheduler_block_size
+    sparse = [0, *(factor * block for factor in _SPARSE)] if int(base.result.evicted_blocks.sum()) else []
+    return [interval for interval in (None, *sparse) if interval != base.config.retention_interval]
+
+
+def _retained(base: Baseline, interval: int | None, budget: int | None) -> _Retained:
+    config = with_setting(base.config, retention_interval=interval)
+    if budget is not None:
+        config = with_setting(config, max_num_batched_tokens=budget)
+    return _Retained(interval, budget, try_change(base, config=config))
+
+
+def _retention_lever(base: Baseline, best: _Retained) -> Lever:
+    setting = profile_for(base.config.version).profile.retention_setting(best.interval)
+    is_flag = setting.startswith("--")
+    change_interval = best.interval != base.config.retention_interval
+    flags = [setting] if is_flag and change_interval else []
+    flags += [f"--max-num-batched-tokens {best.budget}"] if best.budget else []
+    smaller = f", with steps of {best.budget:,}" if best.budget else ""
+    dense = best.interval is None
+    if not change_interval:
+        title, what = (
+            f"Take steps of {best.budget:,} tokens",
+            "Smaller steps leave more states to resume from.",
+        )
+    elif dense:
+        title = f"Keep every state that a step leaves{smaller}"
+        what = f"Keep the state of every block boundary where a step ended{smaller}."
+    else:
+        where = f"every {best.interval:,} tokens, " if best.interval else "only "
+        title = f"Keep fewer states: retention interval {best.interval:,}"
+        what = f"Keep states {where}where prompts diverge and where they end: the pool evicts less."
+    return Lever(
         kind="retention",
-        title=f"Keep every state that a step leaves{smaller}",
+        title=title,
         what=what,
-        gain_tokens=gain.tokens,
-        gain_ci95=gain.interval,
-        flags=tuple(flags),
-        cost="more states in the pool: measure it with --num-blocks"
-        + ("; smaller steps, whose extra steps are already taken off the gain" if budget_used else ""),
-        evidence="prompts part where no state was kept, and steps end before those places",
-        limits="not in a pool that is full already: each kept state takes a block of its group",
+        gain_tokens=best.gain.tokens,
+        gain_ci95=best.gain.interval,
+        flags=tuple(flags) or None,
+        change=None if is_flag or not change_interval else f"set {setting} in the server's environment",
+        cost=(
+            ("more states in the pool: measure it with --num-blocks" if dense else "none")
+            + ("; smaller steps, whose extra steps are already taken off the gain" if best.budget else "")
+        ),
+        evidence="prompts diverge where no state was kept, and steps end before those places"
+        if dense
+        else f"{int(base.result.evicted_blocks.sum()):,} blocks are evicted",
+        limits="not in a pool that is full already: each kept state takes a block of its group"
+        if dense
+        else "not where later prompts resume at positions that only a dense server keeps",
     )
-    yield Found(lever, gain)
 
 
 def shared_prefix_checkpoint(base: Baseline) -> Iterator[Found]:
-    """A state at the junction itself, not at the block boundary below it; only with a drafter."""
-    if base.config.drafter is None or base.config.mamba_shared_prefix_checkpoint:
+    """A state at the junction itself, not at the block boundary below it; only with a drafter, and in a release that
+    has the flag."""
+    flag = profile_for(base.config.version).profile.junction_checkpoint_flag
+    if flag is None or base.config.drafter is None or base.config.mamba_shared_prefix_checkpoint:
         return
     gain = try_change(base, config=with_setting(base.config, mamba_shared_prefix_checkpoint=True))
     if gain.tokens > 0:
         lever = Lever(
             kind="shared_prefix_checkpoint",
-            title="Keep a state where prompts part",
-            what="Let a step end where prompts part, and keep the state there.",
+            title="Keep a state where prompts diverge",
+            what="Let a step end where prompts diverge, and keep the state there.",
             gain_tokens=gain.tokens,
             gain_ci95=gain.interval,
-            flags=("--enable-mamba-shared-prefix-checkpoint",),
+            flags=(flag,),
             cost="one more step for each new junction, already taken off the gain",
         )
         yield Found(lever, gain)

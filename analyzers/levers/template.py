@@ -15,6 +15,7 @@ import numpy as np
 
 from kvtune.analyzers.levers.edits import with_answers, with_prompts
 from kvtune.analyzers.levers.history import Rewritten, answer_of, find_rewritten, rendered_answer
+from kvtune.analyzers.levers.joint import on_best_unit
 from kvtune.analyzers.levers.trial import Baseline, Found, measure, try_change
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
@@ -115,7 +116,8 @@ def _preserve(
     changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, answers=answers))
     if answers:
         changed = with_answers(changed, _answers(base.trace, rewritten))
-    gain = try_change(base, trace=changed)
+    pair = on_best_unit(base, try_change(base, trace=changed))
+    gain = pair.gain
     if gain.tokens <= 0:
         return None
     first, cause = rewritten[0], " or ".join(causes)
@@ -137,7 +139,7 @@ def _preserve(
         evidence=evidence,
         limits="not where dropping it is wanted, to save context or because the model was trained so",
     )
-    return Found(lever, gain)
+    return pair.found(lever)
 
 
 def _answers(trace: TokenTrace, rewritten: list[Rewritten]) -> list[UInt32]:

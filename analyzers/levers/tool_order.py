@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvtune.analyzers.levers.edits import with_prompts
+from kvtune.analyzers.levers.joint import on_best_unit
 from kvtune.analyzers.levers.trial import Baseline, Found, try_change
 from kvtune.analyzers.report import Lever
 from kvtune.tokenization.trace import TokenTrace, UInt32
@@ -27,10 +28,11 @@ def tool_order(base: Baseline) -> Found | None:
     prompts, changed, variants, sets = _in_first_order(base.trace, base.trace.tool_sets)
     if not changed:
         return None
-    gain = try_change(base, trace=with_prompts(base.trace, prompts))
+    pair = on_best_unit(base, try_change(base, trace=with_prompts(base.trace, prompts)))
+    gain = pair.gain
     if gain.tokens <= 0:
         return None
-    return Found(
+    return pair.found(
         Lever(
             kind="tool_order",
             title="Write the tools in one order",
@@ -44,8 +46,7 @@ def tool_order(base: Baseline) -> Found | None:
                 f"{changed:,} requests have their tools in another order than the first with the same tools"
             ),
             limits="not where a model was trained on one order of its tools",
-        ),
-        gain,
+        )
     )
 
 

@@ -61,6 +61,7 @@ _V0_29 = replace(
     dropped_tail_is_one_lower=False,
     drop_moves_replay_boundary=False,
     mamba_tail_drop="never",
+    junction_checkpoint_option=None,
 )
 
 _V0_28 = replace(
@@ -72,12 +73,12 @@ _V0_28 = replace(
     single_replicated_group="multiplied",
     hybrid_needs_two_specs=True,
     default_retention_interval=None,
+    retention_option="VLLM_PREFIX_CACHE_RETENTION_INTERVAL",
     mask_grid="scheduler_block",
     state_release_skips_gaps=False,
     can_disable_block_drop=False,
     trims_every_full_group=False,
     exports_states=False,
-    junction_checkpoint_option=None,
 )
 
 _V0_27 = replace(_V0_28, version="0.27.0")

@@ -67,6 +67,10 @@ class ReleaseProfile:
     default_retention_interval: int | None = 0
     """0 keeps the replay boundary and junctions only; None (dense) before 0.29. (the same)"""
 
+    retention_option: str = "--prefix-cache-retention-interval"
+    """How the retention interval is set: an option of the server since 0.29, an environment variable before.
+    (`vllm/config/cache.py: CacheConfig`, up to 0.28 `vllm/envs.py`)"""
+
     # --- chunk ends --------------------------------------------------------------------------------------------
     boundaries_leave_last_token: bool = True
     """The last cacheable block and the prompt tail lie below the last token, so that a block-aligned prompt can be
@@ -185,3 +189,16 @@ class ReleaseProfile:
     lora_key_has_path: bool = True
     """A LoRA adapter's path is part of the hash, not only its name. Since 0.31. (`kv_cache_utils:
     _gen_lora_extra_hash_keys`)"""
+
+    # --- what a server can be given ----------------------------------------------------------------------------
+    def retention_setting(self, interval: int | None) -> str:
+        """The words of a serve command that set a retention interval; None: every state is kept."""
+        value = "''" if interval is None else str(interval)
+        joint = " " if self.retention_option.startswith("--") else "="
+        return f"{self.retention_option}{joint}{value}"
+
+    @property
+    def junction_checkpoint_flag(self) -> str | None:
+        """The flag of `junction_checkpoint_option`; None where the release has none."""
+        option = self.junction_checkpoint_option
+        return None if option is None else "--" + option.replace("_", "-")

@@ -24,7 +24,7 @@ def subject(report: Report) -> str:
 def best_lever(report: Report) -> Lever | None:
     """The single lever that brings most, where levers were tried and one pays."""
     return next(
-        (lever for lever in report.levers if lever.advice and lever.title and lever.kind != "combination"),
+        (lever for lever in report.levers if lever.is_proven and lever.title and lever.kind != "combination"),
         None,
     )
 
@@ -81,7 +81,7 @@ def gain_sentences(report: Report) -> list[str]:
         if lever is not None:
             lines.append(
                 f"{signed(lever.gain_tokens)} tokens net ({share(lever.gain_tokens, report.trace.prompt_tokens)} of "
-                f"all prompt tokens, 95% CI {interval(lever.gain_ci95)}). Match unit {advice.unit:,} stays."
+                f"all prompt tokens, 95% CI {interval(lever.gain_ci95)}).{_unit_beside(report, lever)}"
             )
         return lines
     lines = [
@@ -103,6 +103,13 @@ def gain_sentences(report: Report) -> list[str]:
             f"On top: {lever.title[:1].lower()}{lever.title[1:]} ({signed(lever.gain_tokens)} tokens)."
         )
     return lines
+
+
+def _unit_beside(report: Report, lever: Lever) -> str:
+    """What becomes of the match unit where a lever is the one thing to do."""
+    if any(flag.startswith("--prefix-match-unit") for flag in lever.flags or ()):
+        return " Take both steps together: the gain is that of the two."
+    return f" Match unit {report.recommendation.unit:,} stays."
 
 
 def decision_sentence(report: Report) -> str:

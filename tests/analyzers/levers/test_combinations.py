@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from kvtune.analyzers.layout import EngineConfig, parse_groups
@@ -11,11 +12,12 @@ from kvtune.analyzers.levers import LeverInputs, OtherServing, advise_families, 
 from kvtune.analyzers.levers.heads import find_heads
 from kvtune.analyzers.levers.outputs import output_reuse
 from kvtune.analyzers.levers.prime import prime
-from kvtune.analyzers.levers.server import other_blocks
+from kvtune.analyzers.levers.server import other_blocks, retention
 from kvtune.analyzers.levers.spans import common_prefix, meet_again
 from kvtune.analyzers.levers.trial import Baseline, measure
 from kvtune.analyzers.options import AnalyzeOptions
-from kvtune.analyzers.report import Family
+from kvtune.analyzers.profiles import PROFILES
+from kvtune.analyzers.report import Family, Lever
 from kvtune.analyzers.sweep import no_progress
 from kvtune.tokenization.trace import TokenTrace
 from tests.analyzers.traces import trace_of
@@ -148,3 +150,69 @@ def test_what_a_cut_saves_is_not_counted_together_either() -> None:
     for one in cut:
         assert one.gain.tokens - one.lever.gain_tokens == 2
         assert one.gain.interval[0] - one.lever.gain_ci95[0] == 2
+
+
+def test_an_edit_is_tried_on_every_unit() -> None:
+    # Three varying tokens ahead of 60 common ones, in prompts of 74, below the block of 128: no unit brings anything
+    # (8 tokens ahead of the span are the same, and no state is kept there), and with the block of 128 neither does
+    # the move. Moved, prompts share 68 tokens, and their own last boundary lies within them at units of 4 to 64.
+    common = [*range(100, 160)]
+    prompts = [[*range(1, 9), *own(r, 3), *common, *own(r + 40, 3)] for r in range(12)]
+    base = base_of(trace_of(prompts), "mamba:128,full:128")
+    lever = next(
+        one for one in find_levers(base, base.trace, no_progress) if one.lever.kind == "reorder"
+    ).lever
+    assert base.result.hit_tokens.sum() == 0
+    assert lever.flags is not None and lever.flags[0].startswith("--prefix-match-unit ")
+    assert lever.title.endswith(lever.flags[0])
+    assert lever.gain_tokens == 11 * 64
+
+
+def test_sparse_retention_is_tried_where_the_pool_evicts_with_what_the_release_has() -> None:
+    # Four prompts of 40 blocks and a window of 2, round robin, in a pool that holds one of them with all states: dense
+    # evicts each before it comes again; keeping the last window only leaves room for the others.
+    prompts = [[*range(1000 * r, 1000 * r + 640)] for r in range(4)] * 3
+    for version, said in (("0.27.0", "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=0"), ("0.33.0", None)):
+        base = base_of(
+            trace_of(prompts),
+            "swa:16*5:window=32,full:32",
+            version=version,
+            retention_interval=None,
+            num_blocks=330,
+        )
+        assert base.result.evicted_blocks.sum() > 0
+        lever = next(retention(base)).lever
+        assert lever.gain_tokens > 0
+        if said is not None:
+            assert lever.flags is None
+            assert lever.change is not None and said in lever.change
+        else:
+            assert lever.flags == ("--prefix-cache-retention-interval 0",)
+
+
+def test_no_checkpoint_flag_before_its_release() -> None:
+    assert [
+        PROFILES[release].junction_checkpoint_flag for release in ("0.28", "0.29", "0.30", "0.31", "0.33")
+    ] == [
+        None,
+        None,
+        "--enable-mamba-fine-grained-prefix-cache",
+        "--enable-mamba-shared-prefix-checkpoint",
+        "--enable-mamba-shared-prefix-checkpoint",
+    ]
+
+
+def test_one_head_in_two_adapters_is_one_lever() -> None:
+    head = [*range(1, 400)]
+    prompts = [[*head, *own(r, 40)] for r in range(16)]
+    trace = trace_of(prompts, namespace=np.arange(16, dtype=np.int32) % 2)
+    base = base_of(trace, "mamba:32,full:32")
+    primes = [one for one in find_levers(base, trace, no_progress) if one.lever.kind == "prime"]
+    assert len(primes) == 1
+    assert "once in each of 2 namespaces" in primes[0].lever.what
+
+
+def test_a_gain_that_may_be_none_does_not_lead() -> None:
+    lever = Lever(kind="pad", what="", gain_tokens=5, gain_ci95=(0, 9), cost="none")
+    assert not lever.is_proven
+    assert msgspec.structs.replace(lever, gain_ci95=(1, 9)).is_proven

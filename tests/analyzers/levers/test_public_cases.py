@@ -314,7 +314,7 @@ def test_text_is_quoted_only_where_it_may_be() -> None:
         find_levers(base, base.trace, no_progress, Wording(decode, show_text))[0].lever
         for show_text in (False, True)
     )
-    assert '("05")' in loud.evidence
+    assert '("05", in another request "16")' in loud.evidence
     assert '"' not in quiet.evidence
 
 
