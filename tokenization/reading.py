@@ -301,6 +301,7 @@ class _TraceReader:
                 continue
             for where, error, request in known.finish(state, requests):
                 if error is not None:
+                    self._hints[error.found, error.hint] += 1
                     self._reject(error.at(where, () if request is None else (write_line(request),)))
                 if request is not None:
                     lost.add(id(request))
@@ -455,7 +456,7 @@ def _nothing_usable(
     (what, hint), count = max(hints.items(), key=lambda one: one[1], default=(("", None), 0))
     reasons = [f"{REASONS[reason]}: {count}" for reason, count in sorted(stats.rejected_by.items())]
     if hint is not None and count >= stats.rejected / 2:
-        reasons = [f"{what}: {count} of {stats.rejected} records"]
+        reasons.insert(0, f"{what}: {count} of {stats.rejected} records")
     counts = ", ".join([*reasons, *(f"{sentence}: {count}" for sentence, count in notes.items())])
     return NoUsableRequestError(
         "no usable request in the trace",

@@ -45,6 +45,18 @@ TABLE = (
     Row("phoenix-spans.jsonl", "px.jsonl", 48, 47),
     Row("phoenix-spans.csv", "px.jsonl", 48, 47),
     Row("logfire-stream.jsonl", "lgf-s.jsonl", 48, 47),
+    Row("phoenix-api-spans.json", "px.jsonl", 48, 47),
+    Row("langfuse-api-v1-compact.json", "lf.jsonl", 49, 48),
+    Row("langfuse-api-v1-pretty.json", "lf.jsonl", 49, 48),
+    Row("langfuse-trace-download.json", "lf.jsonl", 49, 48),
+    Row("langfuse-ui-export.csv", "lf.jsonl", 49, 48),
+    Row("langfuse-blob-obs_v2.jsonl", "lf.jsonl", 49, 48),
+    Row("langsmith-runs.jsonl", "ls.jsonl", 49, 49),
+    Row("langsmith-runs-query.json", "ls.jsonl", 49, 49),
+    Row("ls-raw.jsonl", "ls.jsonl", 49, 49),
+    Row("mlflow.jsonl", "mlf.jsonl", 48, 48),
+    Row("mlflow-search-traces.jsonl", "mlf.jsonl", 48, 48),
+    Row("mlflow-search-traces.csv", "mlf.jsonl", 48, 48),
 )
 
 

@@ -9,6 +9,7 @@ from kvtune.tokenization.containers.csv_table import is_csv, read_csv
 from kvtune.tokenization.containers.item import Item
 from kvtune.tokenization.containers.json_document import is_document, read_document
 from kvtune.tokenization.containers.json_lines import read_lines
+from kvtune.tokenization.containers.other_files import refuse_other_files
 from kvtune.tokenization.sources import BrokenStreamError, Source
 from kvtune.tokenization.strict_json import StrictDecoder
 
@@ -20,6 +21,7 @@ _HEAD_BYTES = 64 << 10
 def records_of(source: Source, decoder: StrictDecoder, max_line_bytes: int) -> Iterator[Item]:
     """The records of a file, in file order."""
     head, chunks = _peek(source.chunks())
+    refuse_other_files(source.name, head)
     if head.startswith(MAGICS):
         return read_columnar(source.name, chunks)
     if is_document(head):

@@ -22,6 +22,8 @@ from kvtune.tokenization.strict_json import StrictDecoder, bad_utf8
 
 _DELIMITERS = (",", ";", "\t")
 _SHORTEST_NAME = 2
+_PUNCTUATION = re.compile(r"[_ .()\[\]/:@#-]")
+_UNIT = re.compile(r"\s*[(\[][^()\[\]]*[)\]]$")  # "prompt (text)"
 
 
 def is_csv(head: bytes) -> bool:
@@ -36,10 +38,7 @@ def is_csv(head: bytes) -> bool:
     return (
         bool(names)
         and names is not None
-        and all(
-            len(name) <= 60 and name.replace("_", "").replace(" ", "").replace(".", "").isalnum()
-            for name in names
-        )
+        and all(len(name) <= 60 and _PUNCTUATION.sub("", name).isalnum() for name in names)
         and (
             len(names) >= _SHORTEST_NAME
             or names[0].lower() in ("request", "prompt", "messages", "body", "text")
@@ -71,7 +70,7 @@ def read_csv(
             continue
         if not header:
             delimiter = _delimiter(text.decode("utf-8", "replace"))
-            header = _cells(text.decode("utf-8", "replace").encode(), delimiter) or [""]
+            header = _plain_names(_cells(text.decode("utf-8", "replace").encode(), delimiter) or [""])
             continue
         record = _record(text, header, delimiter, decoder)
         if isinstance(record, RecordError) and line.count(b'"') % 2:
@@ -83,6 +82,12 @@ def read_csv(
         yield Item(where, record, (text,))
     if lines.broken:
         yield Item(f"{name}:{lines.last + 1}", stream_break(lines.broken), ())
+
+
+def _plain_names(header: list[str]) -> list[str]:
+    """Column names without units in brackets, and with underscores for hyphens, unless two would be one."""
+    plain = [_UNIT.sub("", name).replace("-", "_").strip() for name in header]
+    return plain if len(set(plain)) == len(set(header)) else header
 
 
 def _with_open_quotes(line: bytes, number: int, lines: _Lines, limit: int) -> list[bytes]:

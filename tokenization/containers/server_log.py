@@ -21,13 +21,16 @@ _LINE = re.compile(
 )
 # The same message behind another logging format ("2026-11-30 07:12:00 - name - DEBUG - text").
 _OTHER_LINE = re.compile(
-    r"^[^'\"{}]{0,200}?\b(?P<message>(?:Received request \S{1,200}: |Request \S{1,200} (?:details|JSON body): ).*)$",
+    r"^[^'\"{}]{0,200}?\b(?P<message>(?:Received request \S{1,200}: |Request \S{1,200} (?:details|JSON body): "
+    r"|Receive: obj=GenerateReqInput\().*)$",
     re.DOTALL,
 )
+SGLANG_MARK = "Receive: obj=GenerateReqInput("
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ABOUT_REQUESTS = ("Received request ", "Request ")
 
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_ANY_TIME = re.compile(_TIME)
 _CRI = re.compile(rf"(?P<time>{_TIME}) (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S*)? ?")
 _PREFIXES = (
     re.compile(r"\[[\w./-]{1,300}\] "),  # kubectl logs --prefix
@@ -124,7 +127,8 @@ class LogLines:
             if found is None:
                 return None
             self._in_log = True
-            return LogRecord({LOG_MESSAGE: found["message"], LOG_TIME: time})
+            before = _ANY_TIME.search(text, 0, found.start("message"))
+            return LogRecord({LOG_MESSAGE: found["message"], LOG_TIME: before[0] if before else time})
         self._in_log = True
         message = found["message"]
         if "max_log_len" not in message and not message.startswith(_ABOUT_REQUESTS):

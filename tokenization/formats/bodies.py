@@ -12,6 +12,7 @@ from kvtune.tokenization.formats.anthropic import chat_of_anthropic, is_anthropi
 from kvtune.tokenization.formats.drafts import Origin, checked_ids, draft, is_id
 from kvtune.tokenization.formats.fields import dig
 from kvtune.tokenization.formats.format import Draft, Record
+from kvtune.tokenization.formats.langchain_messages import is_langchain, openai_messages
 from kvtune.tokenization.formats.messages import checked_messages, checked_objects
 from kvtune.tokenization.formats.responses import chat_of_responses
 from kvtune.tokenization.formats.tools import openai_tools
@@ -33,7 +34,9 @@ _RARE = frozenset(
 
 def read_chat(body: Record, origin: Origin, field: str = "") -> Iterator[Draft]:
     """A body of `/v1/chat/completions`; `field` is where the body stands in the record."""
-    messages = checked_messages(body.get("messages"), _in(field, "messages"))
+    sent = body.get("messages")
+    sent = openai_messages(sent) if is_langchain(sent) else sent
+    messages = checked_messages(sent, _in(field, "messages"))
     tools = openai_tools(body.get("tools"), _in(field, "tools"), strict=False)
     choice = "none" if body.get("tool_choice") == "none" else None
     if _RARE.isdisjoint(body):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
+from kvtune.tokenization.formats.langchain_messages import split_tools
 from kvtune.tokenization.formats.nested import as_json, refuse_cut_json
 from kvtune.tokenization.formats.nested_calls import NestedCalls
 from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE
@@ -54,7 +56,40 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     drafts = list(read_body(body, origin, "input"))
     for draft in drafts:
         calls.took(name, draft.request)
+    told: dict[Any, _Call] = place.file.memory.setdefault("langfuse-calls", {})
+    if len(drafts) == 1:
+        trace = fields.name_in(record, ("trace_id", "traceId"))
+        ended = fields.time_of(record, ("end_time", "endTime"))
+        call = _Call(record.get("name"), origin.time, ended, drafts[0].request)
+        before = told.get(trace)
+        if before is not None and (outer := _outer(before, call)) is not None:
+            place.file.memory.setdefault("langfuse-outer", []).append(outer)
+        told[trace] = call
     return drafts
+
+
+class _Call(NamedTuple):
+    name: Any
+    start: Moment | None
+    end: Moment | None
+    request: Request
+
+
+def _outer(one: _Call, other: _Call) -> Request | None:
+    """Of two calls of a trace that tell of one prompt under two names, the framework's, which begins first."""
+    if one.name == other.name or one.start is None or other.start is None:
+        return None
+    if _texts(one.request) != _texts(other.request):
+        return None
+    around, inner = sorted((one, other), key=lambda call: call.start.value if call.start else 0)
+    if around.start is None or inner.start is None:
+        return None
+    encloses = around.end is not None and inner.start.value <= around.end.value
+    return around.request if encloses or inner.start.value - around.start.value <= 1 else None
+
+
+def _texts(request: Request) -> list[tuple[Any, Any]]:
+    return [(one.get("role"), one.get("content") or None) for one in request.messages or ()]
 
 
 def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
@@ -63,12 +98,16 @@ def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
     for request in calls.repeats(requests) if calls is not None else ():
         file.note(LOGGED_TWICE)
         yield Lost(request.source, None, request)
+    for request in file.memory.get("langfuse-outer", ()):
+        file.note(LOGGED_TWICE)
+        yield Lost(request.source, None, request)
 
 
 def _body(held: Any) -> dict[str, Any]:
     """The request as a body: a list of messages, an object with them, one message, or a text."""
     if isinstance(held, list):
-        return {"messages": held}
+        messages, tools = split_tools(held)
+        return {"messages": messages, "tools": tools} if tools else {"messages": messages}
     if isinstance(held, str):
         refuse_cut_json(held, "input")
         return {"prompt": held}

@@ -32,6 +32,8 @@ from kvtune.tokenization.formats.spans import (
     spans_of,
 )
 from kvtune.tokenization.formats.usage import usage_of_attributes
+from kvtune.tokenization.formats.vercel_ai import is_vercel_ai
+from kvtune.tokenization.formats.vercel_ai import read_span as read_ai_span
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
 
@@ -46,6 +48,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         calls.saw(span.id, span.parent_id)
         if is_openinference(span):
             found = _served(span, place) and read_span(span, _origin(span, place, name))
+        elif is_vercel_ai(span):
+            found = _served(span, place) and read_ai_span(span, _origin(span, place, name))
         elif any(key.startswith("gen_ai.") for key in span.attributes):
             found = _served(span, place) and _read_genai(span, _origin(span, place, name), place)
         else:
@@ -75,6 +79,14 @@ def _read_genai(span: Span, origin: Origin, place: Place) -> list[Draft]:
         return [draft(origin, text=messages, endpoint="completions")]
     if not messages:
         refuse_cut_json(str(span.attributes.get("gen_ai.input.messages", "")), "gen_ai.input.messages")
+        if "gen_ai.request.id" in span.attributes and "gen_ai.operation.name" not in span.attributes:
+            raise RecordError(
+                "no_request",
+                None,
+                found="vLLM's own spans",
+                wanted="prompts, which those spans do not hold",
+                hint="log the requests themselves (docs/getting-a-trace.md#i-have-only-the-log-of-vllm)",
+            )
         raise RecordError(
             "no_request",
             "gen_ai.input.messages",

@@ -129,7 +129,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused(
         "a batch's output",
         "it holds outputs, not prompts",
-        "analyze the batch's input file",
+        "analyze the batch's input file, or see docs/getting-a-trace.md",
         lambda record: _has(record, "custom_id", "response") and "body" not in record,
         field="body",
     ),

@@ -82,7 +82,7 @@ def spans_of(record: Record) -> Iterator[Span]:
         yield _span(record, {})
         return
     for batch in _objects(batches):
-        resource = _attributes(fields.dig(batch, "resource.attributes"))
+        resource = attributes_of(fields.dig(batch, "resource.attributes"))
         scopes = batch.get("scopeSpans", batch.get("scope_spans", batch.get("instrumentationLibrarySpans")))
         for scope in _objects(scopes):
             for span in _objects(scope.get("spans")):
@@ -90,7 +90,7 @@ def spans_of(record: Record) -> Iterator[Span]:
 
 
 def _span(span: Record, resource: dict[str, Any]) -> Span:
-    own = _attributes(span.get("attributes"))
+    own = attributes_of(span.get("attributes"))
     if not own:
         dotted = [(name, value) for name, value in span.items() if name.startswith("attributes.")]
         own = {name.removeprefix("attributes."): value for name, value in dotted}
@@ -129,21 +129,21 @@ def _failed(span: Record) -> bool:
 
 
 def _event(event: Record) -> Event:
-    attributes = _attributes(event.get("attributes"))
-    body = _value(event.get("body"))
+    attributes = attributes_of(event.get("attributes"))
+    body = plain_value(event.get("body"))
     name = fields.name_in(event, ("name",)) or fields.text_of(attributes.get("event.name")) or ""
     return Event(name, attributes | body if isinstance(body, dict) else attributes)
 
 
-def _attributes(held: Any) -> dict[str, Any]:
+def attributes_of(held: Any) -> dict[str, Any]:
     """Attributes as a plain dict, from OTLP's key-value list or from an object."""
     if isinstance(held, dict):
         return held
     pairs = [one for one in _objects(held) if isinstance(one.get("key"), str)]
-    return {one["key"]: _value(one.get("value")) for one in pairs}
+    return {one["key"]: plain_value(one.get("value")) for one in pairs}
 
 
-def _value(value: Any, depth: int = 0) -> Any:
+def plain_value(value: Any, depth: int = 0) -> Any:
     """OTLP's AnyValue as a plain value; other values as they are."""
     if not isinstance(value, dict) or depth > _MOST_NESTED:
         return value
@@ -154,11 +154,11 @@ def _value(value: Any, depth: int = 0) -> Any:
         number = value["intValue"]
         return int(number) if isinstance(number, str) and number.lstrip("-").isdecimal() else number
     if isinstance(value.get("arrayValue"), dict):
-        return [_value(one, depth + 1) for one in value["arrayValue"].get("values") or []]
+        return [plain_value(one, depth + 1) for one in value["arrayValue"].get("values") or []]
     if isinstance(value.get("kvlistValue"), dict):
         pairs = _objects(value["kvlistValue"].get("values"))
         return {
-            one["key"]: _value(one.get("value"), depth + 1)
+            one["key"]: plain_value(one.get("value"), depth + 1)
             for one in pairs
             if isinstance(one.get("key"), str)
         }

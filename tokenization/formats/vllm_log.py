@@ -6,38 +6,40 @@ hundred characters would look shared. Its times have no year: they count from a 
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from kvtune.tokenization.clock import Moment, moment
 from kvtune.tokenization.containers.server_log import LOG_MESSAGE, LOG_TIME, LogRecord
 from kvtune.tokenization.formats.drafts import Origin, checked_ids, draft
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
+from kvtune.tokenization.formats.literals import STRING, string_literal
+from kvtune.tokenization.formats.outcome import OTHER_OPERATION
+from kvtune.tokenization.formats.vllm_bodies import BODY_LINE, LoggedBodies
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Identity, Request
-from kvtune.tokenization.strict_json import require_whole_characters
 
-_STRING = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
 _REQUEST = re.compile(r"(?:Received request (?P<new>\S+)|Request (?P<details>\S+) details): ?", re.DOTALL)
-_PROMPT = re.compile(rf"prompt: (?P<prompt>None|{_STRING})", re.DOTALL)
+_PROMPT = re.compile(rf"prompt: (?P<prompt>None|{STRING})", re.DOTALL)
 _IDS = re.compile(r"prompt_token_ids: (?P<ids>None|\[[\d, ]*\])")
-_LORA = re.compile(rf"lora_name=(?P<name>{_STRING})")
-_LORA_PATH = re.compile(rf"lora_path=(?P<path>{_STRING})")
+_LORA = re.compile(rf"lora_name=(?P<name>{STRING})")
+_LORA_PATH = re.compile(rf"lora_path=(?P<path>{STRING})")
 _LIMIT = re.compile(r"max_log_len['\"]?\s*[=:]\s*(\d+)")
 _YEAR = "2000-"  # a leap year, so that every date of every year exists
 _YEAR_SECONDS = 366 * 86400.0
 _MOST_DIGITS = 10  # of a token id
+_HINT = "set VLLM_REQUEST_BODY_LOG_LEVEL=INFO (docs/getting-a-trace.md#i-have-only-the-log-of-vllm)"
 _LEAST_SAME = 3  # this many different prompts of exactly the greatest length are no chance
 _LEAST_SHARE = 0.3
 
 
 def _read(record: Record, place: Place) -> Iterable[Draft]:
     message: str = record[LOG_MESSAGE]
-    memory = place.file.memory.setdefault("vllm-log", _Memory())
+    memory: _Memory = place.file.memory.setdefault("vllm-log", _Memory())
+    body = BODY_LINE.match(message)
+    if body:
+        return memory.bodies.read(message[body.end() :], body["id"], memory.time(record[LOG_TIME]), place)
     found = _REQUEST.match(message)
     if found is None:
         limit = _LIMIT.search(message)
@@ -45,10 +47,16 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
             memory.limit = int(limit[1])
         return []
     name = found["new"] or found["details"]
+    shown = memory.bodies.of(name)
+    if shown is not None:
+        return _told_already(message[found.end() :], shown, memory, place)
+    if message.startswith("params: PoolingParams", found.end()):
+        place.file.note(OTHER_OPERATION)
+        return []
     prompt, ids, rest = _prompt(message[found.end() :])
     lora, path = _LORA.search(rest), _LORA_PATH.search(rest)
     if lora:
-        memory.adapters[name] = (_literal(lora["name"]), _literal(path["path"]) if path else None)
+        memory.adapters[name] = (string_literal(lora["name"]), string_literal(path["path"]) if path else None)
     if found["new"] and message.startswith("params: ", found.end()):
         if name in memory.detailed:
             memory.adapt(name, place)
@@ -82,6 +90,20 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     return [read]
 
 
+def _told_already(rest: str, requests: list[Request], memory: _Memory, place: Place) -> Iterable[Draft]:
+    """A further line on a request whose body was logged: it may name the adapter, or say that it is no prompt."""
+    if rest.startswith("params: PoolingParams"):
+        place.file.note(OTHER_OPERATION)
+        memory.bodies.pool(requests)
+    elif rest.startswith("params: "):
+        lora, path = _LORA.search(rest), _LORA_PATH.search(rest)
+        if lora:
+            memory.bodies.adapt(
+                requests, string_literal(lora["name"]), string_literal(path["path"]) if path else None, place
+            )
+    return []
+
+
 class _Memory:
     """What one log told so far: its limit, adapters by request, requests whose prompt did not come yet."""
 
@@ -90,6 +112,7 @@ class _Memory:
         self.adapters: dict[str, tuple[str | None, str | None]] = {}
         self.waiting: dict[str, str] = {}
         self.detailed: dict[str, Request | None] = {}  # whose details line came: it stands before the other
+        self.bodies = LoggedBodies()
         self._last = 0.0
         self._years = 0.0
 
@@ -119,10 +142,17 @@ def _finish(file: FileState, requests: list[Request]) -> Iterable[Lost]:
     memory = file.memory.get("vllm-log")
     if memory is None:
         return
+    for request in memory.bodies.pooled():
+        yield Lost(request.source, None, request)
+    wanted = (
+        "a JSON body or details line (VLLM_REQUEST_BODY_LOG_LEVEL=INFO; before 0.31 VLLM_LOGGING_LEVEL=DEBUG)"
+    )
     for where in memory.waiting.values():
-        wanted = "the details line, which the server writes with VLLM_LOGGING_LEVEL=DEBUG"
         yield Lost(
-            where, RecordError("no_request", "prompt", found="a request without its prompt", wanted=wanted)
+            where,
+            RecordError(
+                "no_request", "prompt", found="a request without its prompt", wanted=wanted, hint=_HINT
+            ),
         )
     if memory.limit is not None:
         return
@@ -148,7 +178,7 @@ def _truncated(limit: int) -> RecordError:
 def _prompt(text: str) -> tuple[str | None, list[int] | None, str]:
     """The prompt, its ids, and the rest of the line; a prompt is a stranger's text, so nothing is looked for in it."""
     shown = _PROMPT.match(text)
-    prompt = _literal(shown["prompt"]) if shown and shown["prompt"] != "None" else None
+    prompt = string_literal(shown["prompt"]) if shown and shown["prompt"] != "None" else None
     rest = text[shown.end() :] if shown else text
     listed = _IDS.search(rest)
     if listed is None or listed["ids"] == "None":
@@ -158,24 +188,10 @@ def _prompt(text: str) -> tuple[str | None, list[int] | None, str]:
     return prompt, checked_ids(ids, "prompt_token_ids") if ids else None, rest
 
 
-def _literal(text: str) -> str:
-    """The string that Python wrote as `text`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes that Python knows not
-            value: Any = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        value = None
-    if not isinstance(value, str):
-        raise RecordError("cut_line", "prompt", found="a string that is no literal", wanted="the whole line")
-    require_whole_characters(value)
-    return value
-
-
 FORMAT = Format(
     name="vllm-log",
-    about="vLLM's own log with --enable-log-requests (prompts need VLLM_LOGGING_LEVEL=DEBUG since they moved there)",
-    recognised_by='log lines "Received request …: prompt: …" or "Request … details: prompt: …"',
+    about="vLLM's own log with --enable-log-requests (VLLM_REQUEST_BODY_LOG_LEVEL=INFO or VLLM_LOGGING_LEVEL=DEBUG)",
+    recognised_by='log lines "Request … JSON body: …", "Request … details: …" or "Received request …: prompt: …"',
     example="DEBUG 09-01 12:00:00 [logger.py:52] Request cmpl-1-0 details: prompt: 'Once upon a time', "
     "prompt_token_ids: None, prompt_embeds shape: None.",
     recognises=lambda record: isinstance(record, LogRecord),
