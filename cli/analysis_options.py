@@ -267,6 +267,15 @@ class InputOptions:
             "--order", "oldest|newest", "What a log without times begins with (default: by content).", INPUT
         ),
     ] = None
+    trust_logged_lengths: Annotated[
+        bool,
+        option(
+            "--trust-logged-lengths",
+            "",
+            "Images and other media are as long as the log's prompt_tokens leave for them.",
+            INPUT,
+        ),
+    ] = False
     strict: Annotated[bool, option("--strict", "", "Exit with 1 when a line was rejected.", INPUT)] = False
     rejects: Annotated[
         str | None, option("--rejects", "FILE", "Keep rejected lines, to be mended and read again.", INPUT)

@@ -19,6 +19,7 @@ from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
 from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
+from kvtune.tokenization.doubts import media_unsized
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.model_folder import read_template
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
@@ -111,13 +112,14 @@ def load_trace(
             show_text=encoding.show_text,
             seed=encoding.seed,
             max_model_len=encoding.max_model_len,
+            trusts_lengths=options.trust_logged_lengths,
             ahead=ahead,
             progress=lambda done: progress("encoding", done, len(requests)),
             on_reject=rejects.request,
         )
     rejects.close(options.rejects)
     return LoadedTrace(
-        replace(trace, doubts=tuple(found.stats.doubts)),
+        replace(trace, doubts=(*found.stats.doubts, *filter(None, [media_unsized(encoded.unsized_media)]))),
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
         folder,
@@ -253,6 +255,11 @@ def _caveats(encoded: EncodeInfo) -> tuple[str, ...]:
     if encoded.double_bos:
         notes.append(
             f"{encoded.double_bos:,} prompts begin with two BOS tokens, as the engine would see them"
+        )
+    if encoded.logged_media:
+        notes.append(
+            f"{encoded.logged_media:,} requests hold images or other media, as long as the logged prompt tokens leave "
+            "for them."
         )
     if encoded.untimed_dates:
         notes.append(

@@ -11,7 +11,8 @@ from kvtune.tokenization.request import Request
 @dataclass(frozen=True)
 class Doubt:
     """Attributes:
-    kind: "tools": requests call tools, and their definitions are not in the log; "cut": the log shortened prompts.
+    kind: "tools": requests call tools, and their definitions are not in the log; "cut": the log shortened prompts;
+        "media": prompts hold images or other media of unknown length.
     sentence: for the caveats.
     requests: how many it is about.
     decides: the prompts are certainly not those that were served: no match unit may be advised.
@@ -42,6 +43,20 @@ def tools_lost(requests: Iterable[Request], format: str) -> Doubt | None:
         return Doubt("tools", f"{what}; {with_tools:,} others have them.", without, decides=False)
     lost = f"the {format} log does not hold them, so prompts and shared prefixes are too short"
     return Doubt("tools", f"{what}: {lost}. Log the bodies (docs/getting-a-trace.md).", without, decides=True)
+
+
+def media_unsized(requests: int) -> Doubt | None:
+    """Prompts whose images or other media count as one token each, for want of anything better."""
+    if not requests:
+        return None
+    some = "1 request holds" if requests == 1 else f"{requests:,} requests hold"
+    return Doubt(
+        "media",
+        f"{some} images or other media of unknown length: each counts as 1 token. A log with usage.prompt_tokens, or "
+        "--model with the model's image processor and images inline, gives their lengths.",
+        requests,
+        decides=False,
+    )
 
 
 MOST_CUT = 0.05

@@ -44,6 +44,8 @@ class EncodeInfo:
         checked_requests: how many were encoded whole and gave the same ids.
         why_whole: why texts were not cut into pieces, None where they were.
         double_bos: prompts that begin with two BOS tokens, as the engine would see them.
+        unsized_media: prompts with media of unknown length, which count as one token each. logged_media: prompts whose
+            media got what the logged length leaves for them.
         untimed_dates: chats whose template asked for the date while the request has no time.
         rejected_by: reason -> requests left out.
         identities: whose each namespace is.
@@ -56,6 +58,8 @@ class EncodeInfo:
     why_whole: str | None = None
     double_bos: int = 0
     untimed_dates: int = 0
+    unsized_media: int = 0
+    logged_media: int = 0
     rejected_by: dict[str, int] = field(default_factory=dict)
     identities: list[Identity] = field(default_factory=list)
 
@@ -80,6 +84,7 @@ def encode_trace(
     show_text: bool = False,
     seed: int = 0,
     max_model_len: int | None = None,
+    trusts_lengths: bool = False,
     ahead: RenderAhead | None = None,
     progress: Callable[[int], None] = lambda _done: None,
     on_reject: OnReject = lambda _request, _reason, _error: None,
@@ -93,6 +98,7 @@ def encode_trace(
         show_text: whether family names may quote the first system line.
         max_model_len: the server's longest sequence, in tokens: it refuses prompts that leave no room in it for an
             answer, so that they never meet its cache.
+        trusts_lengths: logged prompt lengths decide how long media are, also where the model's processor is known.
         ahead: renders what it was offered of these requests, with the same templates.
         progress: called with the number of requests rendered, now and then.
 
@@ -102,7 +108,9 @@ def encode_trace(
     """
     info = EncodeInfo()
     families = FamilyNames(show_text=show_text)
-    rows = RowEncoder(encoder, outputs=outputs, check=check, seed=seed, ahead=ahead)
+    rows = RowEncoder(
+        encoder, outputs=outputs, check=check, seed=seed, ahead=ahead, trusts_lengths=trusts_lengths
+    )
     blocks = BlockRows()
     namespaces: dict[Identity, int] = {}
     kept = _Kept()
@@ -221,6 +229,7 @@ def _describe(
     info: EncodeInfo, rows: RowEncoder, blocks: BlockRows, encoder: PromptEncoder | None, kept: _Kept
 ) -> None:
     info.double_bos = rows.double_bos
+    info.unsized_media, info.logged_media = rows.unsized_media, sum(rows.logged_lengths)
     if blocks.lengths:
         info.kind = "blocks"
     elif encoder is not None and kept.has_text:
@@ -253,6 +262,8 @@ def _trace(rows: RowEncoder, blocks: BlockRows, kept: _Kept) -> TokenTrace:
         output_offsets=output_offsets if answers is not None else None,
         logged_prompt_tokens=None if is_blocks else _where_logged(kept.logged_prompt_tokens),
         logged_cached_tokens=_where_logged(kept.logged_cached_tokens),
+        media_items=np.array(rows.media_items, dtype=np.int64) if any(rows.media_items) else None,
+        trusted_lengths=np.array(rows.logged_lengths) if any(rows.logged_lengths) else None,
         retokenised_outputs=rows.retokenised,
         sessions=kept.sessions if any(session is not None for session in kept.sessions) else None,
         servers=kept.servers if any(server is not None for server in kept.servers) else None,

@@ -1,13 +1,13 @@
 """Ids for images, audio and video in a prompt, from what they are, so that equal items share and others do not.
 
-A server expands an item to a run of placeholder tokens whose length only the model's processor knows, and puts
-the item's hash into the blocks' keys. Here the item stands as one element above the vocabulary where the template
-wrote its placeholder; prompts with other items part there, as they do in the engine.
+A server expands an item to a run of placeholder tokens whose length the model's processor decides, and puts the
+item's hash into the blocks' keys. Here the item stands as a run of one id above the vocabulary where the template wrote
+its placeholder, as long as is known; prompts with other items diverge there, as they do in the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -56,3 +56,25 @@ class MediaIds:
         positions = [position for position, _ in missing]
         values = np.array([value for _, value in missing], dtype=np.uint32)
         return np.insert(placed, positions, values), positions
+
+
+def with_lengths(
+    placed: UInt32, media: Sequence[Media], lengths: Sequence[int], of: Callable[[Media], int]
+) -> tuple[UInt32, list[int]]:
+    """The prompt with each item as long as it is, and behind which tokens more of it were put in, one each.
+
+    Args:
+        placed: with one id an item, uint32[n]. lengths: of the items, in their order, at least 1.
+        of: an item's id.
+    """
+    queues: dict[int, list[int]] = {}
+    for item, length in zip(media, lengths, strict=True):
+        queues.setdefault(of(item), []).append(length)
+    repeats = np.ones(len(placed), dtype=np.int64)
+    behind: list[int] = []
+    for place in np.flatnonzero(np.isin(placed, np.array(list(queues), dtype=np.uint32))).tolist():
+        waiting = queues[int(placed[place])]
+        if waiting:
+            repeats[place] = waiting.pop(0)
+            behind += [place + 1] * (int(repeats[place]) - 1)
+    return np.repeat(placed, repeats), behind

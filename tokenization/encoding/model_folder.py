@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvtune.tokenization.encoding.media_lengths import MediaLengths, media_lengths
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.small_file import read_small_file
 
@@ -70,6 +71,7 @@ class ModelFolder:
     add_bos_token, add_eos_token: the flags of `tokenizer_config.json`, None where it has none.
     added_tokens: `added_tokens_decoder` of `tokenizer_config.json`: id -> token.
     media_token_ids: modality -> id of the placeholder token, where `config.json` says.
+    media_lengths: tokens of an image, where the model's processor is known.
     vocabulary: `tokenizer.json`, or a file of ranks.
     """
 
@@ -80,6 +82,7 @@ class ModelFolder:
     add_eos_token: bool | None
     added_tokens: Mapping[str, Any]
     media_token_ids: Mapping[str, int]
+    media_lengths: MediaLengths | None
     vocabulary: Path | None
 
 
@@ -99,6 +102,7 @@ def read_model_folder(path: Path) -> ModelFolder:
     config = read_json_object(path / "tokenizer_config.json")
     special = {**read_json_object(path / "special_tokens_map.json"), **config}
     flags = [config.get(name) for name in ("add_bos_token", "add_eos_token")]
+    sizes = read_json_object(path / "config.json")
     return ModelFolder(
         path=path,
         templates=_templates(path, config),
@@ -106,7 +110,8 @@ def read_model_folder(path: Path) -> ModelFolder:
         add_bos_token=flags[0] if isinstance(flags[0], bool) else None,
         add_eos_token=flags[1] if isinstance(flags[1], bool) else None,
         added_tokens=added if isinstance(added := config.get("added_tokens_decoder"), dict) else {},
-        media_token_ids=_media_token_ids(read_json_object(path / "config.json")),
+        media_token_ids=_media_token_ids(sizes),
+        media_lengths=media_lengths(sizes, read_json_object(path / "preprocessor_config.json")),
         vocabulary=_vocabulary_file(path),
     )
 

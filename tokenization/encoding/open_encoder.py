@@ -58,6 +58,7 @@ def open_prompt_encoder(
         content_format=content_format,
         special_tokens=folder.special_tokens if folder else None,
         media_token_ids=folder.media_token_ids if folder else None,
+        media_lengths=folder.media_lengths if folder else None,
         rules=chat_rules(version),
         trusts_requests=trusts_requests,
         template_kwargs=template_kwargs,

@@ -18,6 +18,7 @@ from kvtune.tokenization.chat_template.messages import (
     merge_developer_into_system,
 )
 from kvtune.tokenization.chat_template.template import ChatTemplate, TemplateRefusedError
+from kvtune.tokenization.encoding.media_lengths import MediaLengths
 from kvtune.tokenization.encoding.model_folder import ChatTemplates
 from kvtune.tokenization.encoding.tool_sets import ToolSet, ToolSets
 from kvtune.tokenization.errors import UnusableInputError
@@ -67,6 +68,7 @@ class PromptEncoder:
         content_format: Literal["auto", "string", "openai"] = "auto",
         special_tokens: Mapping[str, Any] | None = None,
         media_token_ids: Mapping[str, int] | None = None,
+        media_lengths: MediaLengths | None = None,
         rules: ChatRules | None = None,
         trusts_requests: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -81,6 +83,7 @@ class PromptEncoder:
             template_kwargs: variables that the server gives every template; a request's own come before them.
             excludes_tools: whether requests that rule tools out (`tool_choice: none`) are rendered without them.
             media_token_ids: modality -> id of its placeholder token.
+            media_lengths: tokens of an image, where the model's processor is known.
         """
         self._load_vocabulary = load_vocabulary
         self.source = source
@@ -93,6 +96,7 @@ class PromptEncoder:
         self._content_format = content_format
         self._special_tokens = dict(special_tokens or {})
         self._media_token_ids = dict(media_token_ids or {})
+        self.media_lengths = media_lengths
         self._memo = JsonMemo()
         self._tool_sets = ToolSets(self._memo.keep)
         self._compiled: dict[str, ChatTemplate | UnusableInputError] = {}

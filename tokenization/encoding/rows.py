@@ -18,7 +18,7 @@ from kvtune.tokenization.chat_template.messages import Media
 from kvtune.tokenization.encoding.answers import answer_text
 from kvtune.tokenization.encoding.buffer import TokenBuffer
 from kvtune.tokenization.encoding.check import Checked, CheckSample
-from kvtune.tokenization.encoding.media_ids import MediaIds
+from kvtune.tokenization.encoding.media_ids import MediaIds, with_lengths
 from kvtune.tokenization.encoding.parts import ALL_USER, PromptParts, Runs, cut_spans, runs_of, spans_from
 from kvtune.tokenization.encoding.prompt_encoder import CannotEncodeError, Prompt, PromptEncoder
 from kvtune.tokenization.encoding.render_ahead import RenderAhead
@@ -44,6 +44,7 @@ class _Row:
     affixed: bool = False
     checked: Checked | None = None
     media: Sequence[Media] = ()
+    logged_tokens: int | None = None
     anchors: Sequence[int] = ()
     output_ids: UInt32 = field(default_factory=lambda: _NOTHING)
     whole: list[Piece] = field(default_factory=list)
@@ -57,6 +58,8 @@ class RowEncoder:
         tokens, outputs: prompts and answers; an answer is empty where it was not asked for or cannot be told.
         parts: where in its prompt each token stands.
         retokenised: answers that were text. double_bos: prompts that begin with two BOS tokens.
+        media_items: images and other media of each prompt. logged_lengths: prompts whose media got what the logged
+            length leaves for them. unsized_media: prompts with media of unknown length, each of which is one token.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class RowEncoder:
         check: int,
         seed: int,
         ahead: RenderAhead | None = None,
+        trusts_lengths: bool = False,
     ) -> None:
         self._encoder = encoder
         self._ahead = ahead
@@ -81,6 +85,10 @@ class RowEncoder:
         self.parts = PromptParts()
         self.retokenised = 0
         self.double_bos = 0
+        self.media_items: list[int] = []
+        self.logged_lengths: list[bool] = []
+        self.unsized_media = 0
+        self._trusts_lengths = trusts_lengths
 
     def add(self, request: Request) -> bool:
         """Take a request with ids, text or messages; False where its prompt is empty.
@@ -147,6 +155,7 @@ class RowEncoder:
         if prompt is not None:
             self._note_parts(row, prompt)
             row.media = prompt.conversation.media
+            row.logged_tokens = request.prompt_tokens
             row.anchors = [self._anchor(row, prompt, item) for item in row.media]
         self._add_answer(row, request, prompt)
         return row
@@ -220,8 +229,11 @@ class RowEncoder:
             row.checked.ids = ids
         self._count_double_bos(ids)
         starts, runs = self._runs(row, before)
+        self.media_items.append(len(row.media))
         if row.media:
             ids, starts = self._with_media(row, ids, starts)
+        else:
+            self.logged_lengths.append(False)
         self.tokens.append(ids)
         self.parts.add_row(starts, runs)
         self._append_output(row, inner, separator)
@@ -268,4 +280,26 @@ class RowEncoder:
             self._media = MediaIds(self._encoder.vocabulary.size)
         anchors = [starts[min(number, len(starts) - 1)] for number in row.anchors]
         placed, inserted = self._media.place(ids, row.media, self._encoder.media_token_ids, anchors)
+        starts = array("q", [at + sum(position <= at for position in inserted) for at in starts])
+        placed, inserted = with_lengths(placed, row.media, self._lengths(row, len(placed)), self._media.of)
         return placed, array("q", [at + sum(position <= at for position in inserted) for at in starts])
+
+    def _lengths(self, row: _Row, placed: int) -> list[int]:
+        """Tokens of each item: by the model's processor, else what the logged length leaves for it, else 1.
+
+        `placed` is the prompt's length with one token an item.
+        """
+        processor = self._encoder.media_lengths if self._encoder is not None else None
+        known = [processor.of(item) if processor is not None else None for item in row.media]
+        if self._trusts_lengths and row.logged_tokens is not None:
+            known = [None] * len(known)
+        unknown = known.count(None)
+        rest = (row.logged_tokens or 0) - placed - sum(tokens - 1 for tokens in known if tokens is not None)
+        is_logged = bool(unknown) and row.logged_tokens is not None and rest >= 0
+        self.logged_lengths.append(is_logged)
+        self.unsized_media += bool(unknown) and not is_logged
+        if not is_logged:
+            return [tokens or 1 for tokens in known]
+        share, more = divmod(rest, unknown)
+        extra = iter([share + 1] * more + [share] * (unknown - more))
+        return [1 + next(extra) if tokens is None else tokens for tokens in known]
