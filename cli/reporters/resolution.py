@@ -41,7 +41,7 @@ def render_resolution(found: Resolution, *, width: int = 80, colour: bool = Fals
         lines += page.heading("Worth knowing")
         for finding in found.findings:
             change = f" Changed by: {clean(finding.change)}." if finding.change else ""
-            text = f"{finding.name}: {clean(finding.text)}.{change}"
+            text = f"{finding.name}: {clean(finding.text).rstrip('.')}.{change}"
             lines += page.paragraph(text, first="  · ", rest="    ")
     if found.warnings or found.ignored_flags:
         lines += page.heading("Caveats")
