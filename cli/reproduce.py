@@ -22,6 +22,7 @@ def command_line(command: str, traces: Sequence[str], *groups: Any, serve: Seque
         for name, value, default in options_of(group):
             if name in DECIDES_NOTHING or value == default:
                 continue
-            words.append(long_name(name))
-            words += [] if value is True else [str(value)]
+            for one in value if isinstance(value, list) else [value]:
+                words.append(long_name(name))
+                words += [] if one is True else [str(one)]
     return shlex.join([*words, "--", *serve] if serve else words)

@@ -29,7 +29,7 @@ downloaded trace must not decide that."""
 _MAX_BYTES = 2**20
 _PATHS = frozenset({"FILE", "DIR", "PATH", "REPORT.json"})
 """Metavars of options that take a path."""
-_Value = str | bool
+_Value = str | bool | list[str]
 
 
 class SettingsCommand(TyperCommand):
@@ -122,7 +122,11 @@ def load_settings(path: Path, known: dict[str, Any]) -> dict[str, _Value]:
             raise UnusableInputError(
                 "is not taken from a file", where=str(path), field=key, way_out=f"give it as --{key}"
             )
-        values[key] = _as_given(path, key, value, known[key].metavar or "")
+        given = value if isinstance(value, list) else [value]
+        if getattr(known[key], "multiple", False):
+            values[key] = [str(_as_given(path, key, one, known[key].metavar or "")) for one in given]
+        else:
+            values[key] = _as_given(path, key, value, known[key].metavar or "")
     return values
 
 

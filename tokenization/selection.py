@@ -65,7 +65,7 @@ def _value(record: Record, path: str) -> str | None:
     value = field_value(record, path)
     if value is None and ("resourceSpans" in record or "resource_spans" in record):
         value = next((field_value(span.attributes, path) for span in spans_of(record)), None)
-    return str(value).lower() if isinstance(value, bool) else text_of(value)
+    return str(value).lower() if isinstance(value, bool | float) else text_of(value)
 
 
 def fitting_models(requests: Sequence[Request], model: str | None) -> frozenset[str] | None:

@@ -59,3 +59,12 @@ def test_options_about_a_log(run, tmp_path: Path) -> None:
     turned = run("analyze", file, *MODEL, *GROUPS, "--order", "newest", "--json", "-", "--per-request")
     lengths = [row["prompt_tokens"] for row in json.loads(turned.out)["requests"]]
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_several_values_of_only_in_a_file_and_in_the_command(run, tmp_path: Path) -> None:
+    rows = [{"request": body(turn), "team": "abc"[turn % 3]} for turn in range(6)]
+    file = write(tmp_path / "t.jsonl", *rows)
+    (tmp_path / "kvtune.toml").write_text('only = ["team=a", "team=c"]\n')
+    document = json.loads(run("analyze", file, *MODEL, *GROUPS, "--json", "-").out)
+    assert document["trace"]["requests"] == 4
+    assert "--only team=a --only team=c" in document["command"]
