@@ -50,7 +50,8 @@ def messages_from_attributes(
 
 def messages_from_events(span: Span) -> list[Message] | str:
     """Conventions up to 1.36: an event a message, or `gen_ai.content.prompt` with the prompt in it."""
-    messages = [_event_message(event) for event in span.events if event.name in _EVENT_ROLES]
+    events = [*span.events, *_events_attribute(span.attributes.get("events"))]
+    messages = [_event_message(event) for event in events if event.name in _EVENT_ROLES]
     if messages:
         return messages
     for event in span.events:
@@ -60,6 +61,13 @@ def messages_from_events(span: Span) -> list[Message] | str:
         if isinstance(prompt, str) and prompt:
             return prompt
     return []
+
+
+def _events_attribute(held: Any) -> list[Event]:
+    """Events as one attribute, a list in JSON (Pydantic AI), the answer (`gen_ai.choice`) among them."""
+    found = as_json(held)
+    rows = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [Event(str(one.get("event.name")), one) for one in rows]
 
 
 def messages_from_numbers(span: Span) -> list[Message] | str:
@@ -92,6 +100,13 @@ def tools_from_attributes(attributes: dict[str, Any]) -> list[dict[str, Any]] | 
     if isinstance(held, list):
         tools = [_tool(one) for one in (as_json(one) for one in held) if isinstance(one, dict)]
         return tools or None
+    parameters = as_json(attributes.get("model_request_parameters"))
+    if isinstance(parameters, dict) and isinstance(parameters.get("function_tools"), list):
+        return [
+            function_tool(one.get("name"), one.get("description"), one.get("parameters_json_schema"))
+            for one in parameters["function_tools"]
+            if isinstance(one, dict)
+        ] or None
     functions = indexed(attributes, "llm.request.functions")
     return [
         function_tool(one.get("name"), one.get("description"), as_json(one.get("parameters")))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvtune.tokenization.formats import fields
+from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import Origin, chat_draft, draft
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.formats.genai_messages import (
@@ -18,7 +19,7 @@ from kvtune.tokenization.formats.genai_messages import (
     tools_from_attributes,
 )
 from kvtune.tokenization.formats.messages import checked_messages
-from kvtune.tokenization.formats.nested import refuse_cut_json
+from kvtune.tokenization.formats.nested import as_json, refuse_cut_json
 from kvtune.tokenization.formats.nested_calls import NestedCalls
 from kvtune.tokenization.formats.openinference import is_openinference, read_span
 from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE, OTHER_OPERATION
@@ -37,6 +38,7 @@ from kvtune.tokenization.formats.vercel_ai import read_span as read_ai_span
 from kvtune.tokenization.rejects import RecordError
 from kvtune.tokenization.request import Request
 
+_PROMPTS = frozenset({"messages", "prompt", "input"})
 _NO_REQUEST = ("embeddings", "execute_tool", "create_agent", "invoke_agent", "invoke_workflow")
 
 
@@ -73,6 +75,9 @@ def _read_genai(span: Span, origin: Origin, place: Place) -> list[Draft]:
         if span.attributes["gen_ai.operation.name"] == "embeddings":
             place.file.note(OTHER_OPERATION)
         return []
+    sent = as_json(span.attributes.get("request_data"))
+    if isinstance(sent, dict) and not _PROMPTS.isdisjoint(sent):
+        return list(read_body(sent, origin, "request_data"))  # the whole body, as Logfire keeps it
     messages = messages_from_attributes(span) or messages_from_events(span) or messages_from_numbers(span)
     if isinstance(messages, str):
         refuse_cut_json(messages, "gen_ai.prompt")

@@ -131,3 +131,27 @@ def test_trajectories_of_one_environment_are_conversations_of_their_own() -> Non
     step = {"query": HELLO, "response": "ok"}
     result = read(*({"environment": "swe_main", "trajectory": [step, step]} for _ in range(2)))
     assert [one.session for one in result.requests] == ["-:1", "-:1", "-:2", "-:2"]
+
+
+def span(**attributes: Any) -> dict[str, Any]:
+    return {"context": {"span_id": "a"}, "attributes": {"gen_ai.operation.name": "chat"} | attributes}
+
+
+def test_events_and_tools_in_attributes_of_pydantic_ai() -> None:
+    events = [
+        {"event.name": "gen_ai.system.message", "role": "system", "content": "Be brief."},
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "hello"},
+        {"event.name": "gen_ai.choice", "message": {"role": "assistant", "content": "hi"}},
+    ]
+    tool = {"name": "f", "description": "Weather", "parameters_json_schema": WEATHER}
+    row = span(events=json.dumps(events), model_request_parameters=json.dumps({"function_tools": [tool]}))
+    (request,) = read(row).requests
+    assert request.messages == [{"role": "system", "content": "Be brief."}, *HELLO]
+    assert request.tools == [FUNCTION]
+
+
+def test_the_body_that_logfire_keeps_in_a_span() -> None:
+    sent = {"model": "m", "messages": HELLO, "tools": [FUNCTION], "reasoning_effort": "none"}
+    (request,) = read(span(request_data=json.dumps(sent))).requests
+    assert (request.messages, request.tools) == (HELLO, [FUNCTION])
+    assert request.chat_template_kwargs == {"reasoning_effort": "none", "enable_thinking": False}
