@@ -11,11 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from kvtune.analyzers.loss_kinds import LOSSES
 from kvtune.analyzers.report import GroupInfo, Lever, Losses, Report
 
 SCHEMA: Literal["kvtune.compare/1"] = "kvtune.compare/1"
-
-LIMITS = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +85,7 @@ def compare_reports(base: Report, new: Report) -> Comparison:
         same_trace=base.trace.sha256 == new.trace.sha256,
         worse_fraction=(before - after) / before if before else 0.0,
         losses=tuple(
-            LossChange(limit=name, base_rate=_lost(base, name), new_rate=_lost(new, name)) for name in LIMITS
+            LossChange(limit=name, base_rate=_lost(base, name), new_rate=_lost(new, name)) for name in LOSSES
         ),
         families=_families(base, new),
         levers=_levers(base, new),

@@ -5,12 +5,13 @@ Knows family names (given by the trace), lengths and hits; no engine rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvtune.analyzers.histogram import histogram_of_ends
+from kvtune.analyzers.loss_kinds import LOSS_KINDS
 from kvtune.analyzers.report import Family, Histogram, Verdict
 from kvtune.tokenization.trace import Int64, TokenTrace
 
@@ -43,9 +44,9 @@ def verdict_of(
 ) -> Verdict:
     """What became of the family's shared tokens under one unit.
 
-    `no_sharing`: nothing is shared. `below_floor`: what is shared ends before the first boundary where prompts
-    that part later can resume. Then by the larger of the reused tokens and what was lost to missing states or to
-    eviction: `reused`, `not_kept`, `evicted`.
+    `no_sharing`: nothing is shared. `below_floor`: nothing is reused, and what is shared ends before the first boundary
+    where prompts that diverge later can resume. `reused`: more comes back than any one reason takes. Else the verdict
+    of the largest loss.
 
     Args:
         shared, hits: int64[R], tokens; losses: int64[R] per kind of loss, as the report names them.
@@ -56,19 +57,13 @@ def verdict_of(
     reused = int(hits[family.members].sum())
     if reused == 0 and int(ends.max()) < minimum_shared:
         return "below_floor"
-    evicted = _sum(losses, ("evicted",), family.members)
-    not_kept = _sum(
-        losses,
-        ("no_recurrent_state", "granularity", "window", "in_flight", "speculative_drop"),
-        family.members,
-    )
-    if reused >= max(evicted, not_kept):
-        return "reused"
-    return "evicted" if evicted > not_kept else "not_kept"
-
-
-def _sum(losses: Mapping[str, Int64], kinds: Sequence[str], members: Int64) -> int:
-    return sum(int(losses[kind][members].sum()) for kind in kinds if kind in losses)
+    verdict: Verdict = "reused"
+    most = reused
+    for kind in LOSS_KINDS:
+        lost = int(losses[kind.name][family.members].sum()) if kind.name in losses else 0
+        if lost > most:
+            verdict, most = kind.verdict, lost
+    return verdict
 
 
 def typical_end(family: RequestFamily, shared: Int64) -> int:
@@ -99,11 +94,13 @@ def family_rows(
     modulo: int,
     bin_width: int | None,
     caches: bool = True,
+    keeps_states: bool = True,
 ) -> tuple[Family, ...]:
     """One row per family, the largest first.
 
     Args:
         shared: int64[R]; hits: int64[R] by grid; losses: of the recommended grid; modulo: the scheduler block.
+        keeps_states: whether the model has layers that resume from kept states only: others need no warm-up.
         caches: whether prefix caching is on; without it no advice on prompts helps.
     """
     families = find_families(trace)
@@ -122,7 +119,14 @@ def family_rows(
                 spread_of_ends=spread_of_ends(family, shared),
                 engine_hit_tokens={grid: int(tokens[members].sum()) for grid, tokens in hits.items()},
                 verdict=verdict,
-                advice=_advice(verdict, int(shared[members].max()), minimum_shared, len(members))
+                advice=_advice(
+                    verdict,
+                    longest=int(shared[members].max()),
+                    minimum_shared=minimum_shared,
+                    requests=len(members),
+                    grid=recommended,
+                    keeps_states=keeps_states,
+                )
                 if caches
                 else ("prefix caching is off: nothing that it shares is reused",),
                 histogram=Histogram(modulo=ends.modulo, bin_width=ends.bin_width, counts=ends.counts)
@@ -133,18 +137,17 @@ def family_rows(
     return tuple(rows)
 
 
-def _advice(verdict: Verdict, longest: int, minimum_shared: int, requests: int) -> tuple[str, ...]:
+def _advice(
+    verdict: Verdict, *, longest: int, minimum_shared: int, requests: int, grid: int, keeps_states: bool
+) -> tuple[str, ...]:
     if requests == 1:
         return ()  # nothing of its own to come back to
     if verdict == "no_sharing":
         return ("its prompts share nothing: no cache setting helps it",)
     if verdict == "below_floor":
+        way = "send the shared prefix once on its own, or lengthen it" if keeps_states else "lengthen it"
         return (
-            f"its prompts share at most {longest:,} tokens; prompts that part later can resume from "
-            f"{minimum_shared:,} on: send the shared head once on its own, or lengthen it",
+            f"its prompts share at most {longest:,} tokens; prompts that diverge later can resume from "
+            f"{minimum_shared:,} on: {way}",
         )
-    if verdict == "not_kept":
-        return ("most of what it shares ends where no state was kept: send the shared head once on its own",)
-    if verdict == "evicted":
-        return ("its states are evicted before they are needed again: a larger pool would reuse more",)
-    return ()
+    return tuple(kind.advice.format(grid=grid) for kind in LOSS_KINDS if kind.verdict == verdict)

@@ -11,6 +11,7 @@ from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import Int64
 
 _BARS = 16
+_FEWEST_BARS = 8
 _MOST_BINS = 1 << 16
 _JUST_MISSED_TOKENS = 16
 
@@ -30,9 +31,10 @@ class EndHistogram:
 
 
 def default_bin_width(modulo: int) -> int:
-    """The smallest divisor of `modulo` that is >= modulo/16 and a multiple of 16, else the smallest >= modulo/16."""
+    """The smallest divisor of `modulo` that is >= modulo/16 and a multiple of 16, unless that gives fewer than 8 bars;
+    then the smallest >= modulo/16."""
     wide = [width for width in reversed(divisors(modulo)) if width * _BARS >= modulo]
-    return next((width for width in wide if width % 16 == 0), wide[0])
+    return next((width for width in wide if width % 16 == 0 and width * _FEWEST_BARS <= modulo), wide[0])
 
 
 def histogram_of_ends(shared: Int64, modulo: int, bin_width: int | None = None) -> EndHistogram:

@@ -30,12 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.loss_kinds import LOSSES
 from kvtune.analyzers.replay import Arrivals, Limits, ReplayInput, ReplayResult, replay
 from kvtune.analyzers.step_times import ASSUMED, StepTimes
 from kvtune.tokenization.trace import Int32, Int64
-
-LOSSES = ("granularity", "window", "no_recurrent_state", "evicted", "in_flight", "speculative_drop")
-"""In the report's order."""
 
 
 def losses_by_request(

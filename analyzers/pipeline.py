@@ -133,6 +133,7 @@ def analyze(
                 modulo=sizes.scheduler_block_size,
                 bin_width=options.bin_width,
                 caches=config.enable_prefix_caching,
+                keeps_states=found.setting.has_recurrent_state,
             ),
             trace,
             levers,

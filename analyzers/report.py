@@ -33,7 +33,17 @@ Confidence = Literal["high", "medium", "low"]
 UNDECIDABLE = "The log does not give the prompts as they were served, so no match unit is advised."
 """Why nothing is advised where the log itself stands against the replay."""
 
-Verdict = Literal["no_sharing", "below_floor", "not_kept", "evicted", "reused"]
+Verdict = Literal[
+    "no_sharing",
+    "below_floor",
+    "below_alignment",
+    "outside_window",
+    "not_kept",
+    "evicted",
+    "in_flight",
+    "dropped",
+    "reused",
+]
 SizeSource = Literal["flags", "model-config", "startup-log", "metrics"]
 TokenizerKind = Literal["hf", "tiktoken", "ids", "blocks"]
 

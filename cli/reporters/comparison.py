@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvtune.analyzers.compare import Comparison, Side
-from kvtune.cli.reporters.content import LIMIT_WORDS, Column, Table
+from kvtune.analyzers.loss_kinds import LOSS_WORDS
+from kvtune.cli.reporters.content import Column, Table
 from kvtune.cli.reporters.layout import Page
 from kvtune.cli.reporters.numbers import ABSENT, clean, count, percent, signed
 
@@ -96,7 +97,7 @@ def _difference(base: float | None, new: float | None) -> str:
 def _losses(found: Comparison) -> Table:
     rows = tuple(
         (
-            LIMIT_WORDS[loss.limit],
+            LOSS_WORDS[loss.limit],
             percent(loss.base_rate),
             percent(loss.new_rate),
             _difference(loss.base_rate, loss.new_rate),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from kvtune.analyzers.explanation import Explanation
+from kvtune.analyzers.loss_kinds import LOSS_WORDS
 from kvtune.cli.reporters.numbers import clean
 
 _WIDTH = 80
@@ -63,19 +64,13 @@ def _blocks(found: Explanation) -> str:
     )
 
 
-_CASCADE = (
-    ("granularity", "past the last multiple of the unit"),
-    ("window", "outside a sliding window"),
-    ("no_recurrent_state", "no state was ever kept there"),
-    ("evicted", "evicted before it came"),
-    ("in_flight", "still being computed"),
-    ("speculative_drop", "given up for the drafter"),
-)
-
-
 def _cascade(found: Explanation) -> list[tuple[str, int]]:
     rows = [("shared with an earlier request", found.shared_tokens)]
-    rows += [(words, -getattr(found.losses, name)) for name, words in _CASCADE if getattr(found.losses, name)]
+    rows += [
+        (words, -getattr(found.losses, name))
+        for name, words in LOSS_WORDS.items()
+        if getattr(found.losses, name)
+    ]
     return [*rows, ("reused", found.hit_tokens), ("recomputed", found.recomputed_tokens)]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from kvtune.analyzers.decision import session_interval
-from kvtune.analyzers.families import RequestFamily, spread_of_ends, typical_end, verdict_of
+from kvtune.analyzers.families import RequestFamily, family_rows, spread_of_ends, typical_end, verdict_of
 from kvtune.analyzers.hash_cost import hash_positions, measure_hash_cost
+from kvtune.analyzers.loss_kinds import LOSS_KINDS, VERDICT_WORDS
 from kvtune.analyzers.prefix_tree import KEY_SHIFT
+from kvtune.analyzers.report import Losses, Verdict
 from kvtune.analyzers.sessions import find_sessions
 from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.why import useful_tails
@@ -95,7 +99,38 @@ def test_verdicts() -> None:
     assert verdict(shared, none, no_recurrent_state=528, granularity=72) == "not_kept"
     assert verdict(shared, none, evicted=528, granularity=72) == "evicted"
     assert verdict(shared, np.array([0, 528]), granularity=72) == "reused"
+    assert verdict(shared, none, granularity=400, evicted=100, no_recurrent_state=100) == "below_alignment"
+    assert verdict(shared, none, window=400, in_flight=200) == "outside_window"
+    assert verdict(shared, none, in_flight=400, window=200) == "in_flight"
+    assert verdict(shared, none, speculative_drop=528, granularity=72) == "dropped"
     assert typical_end(family, shared) == 600
+
+
+def test_each_loss_is_called_one_thing() -> None:
+    # The field of the report, the words of tables and families, and the verdict: one list, in the report's order.
+    fields = [name for name in Losses.__struct_fields__ if name not in ("unit", "hit_tokens")]
+    assert [kind.name for kind in LOSS_KINDS] == fields
+    assert {VERDICT_WORDS[kind.verdict] for kind in LOSS_KINDS} == {kind.words for kind in LOSS_KINDS}
+    assert set(VERDICT_WORDS) == set(get_args(Verdict))
+
+
+def test_no_warm_up_is_advised_where_no_states_are_kept() -> None:
+    # Two prompts of 100 that share 20, blocks of 32: too little. An attention-only model keeps no states to warm up.
+    trace = trace_of([[1] * 100, [1] * 100])
+    for keeps_states in (True, False):
+        row = family_rows(
+            trace,
+            np.array([0, 20]),
+            {32: np.array([0, 0])},
+            recommended=32,
+            losses={"granularity": np.array([0, 20])},
+            minimum_shared=32,
+            modulo=32,
+            bin_width=None,
+            keeps_states=keeps_states,
+        )[0]
+        assert row.verdict == "below_floor"
+        assert ("on its own" in row.advice[0]) is keeps_states
 
 
 def test_ends_of_a_family_are_spread() -> None:

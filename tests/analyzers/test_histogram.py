@@ -11,10 +11,12 @@ from kvtune.tokenization.errors import UnusableInputError
 
 @pytest.mark.parametrize(
     ("modulo", "width"),
-    # 528/16 = 33: of 33, 44, 48, 66 … the first multiple of 16 is 48. 2096/16 = 131, multiples of 16: 2096 only.
+    # 528/16 = 33: of 33, 44, 48, 66 … the first multiple of 16 is 48: 11 bars. 2096/16 = 131, multiples of 16: 2096
+    # only, which is 1 bar; 784/16 = 49, multiples of 16: 112, which is 7 bars.
     # The last two are too large to be walked through number by number.
     [
-        *((1024, 64), (528, 48), (1056, 96), (784, 112), (2096, 2096), (33, 3), (7, 1), (64, 16)),
+        *((1024, 64), (528, 48), (1056, 96), (784, 49), (2096, 131), (272, 17), (33, 3), (7, 1)),
+        *((64, 4), (128, 16)),
         *((65_521 * 65_519, 65_521 * 65_519), (1056 << 31, 1056 << 27)),
     ],
 )

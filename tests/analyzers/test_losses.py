@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtune.analyzers.layout import Drafter, EngineConfig, parse_groups
-from kvtune.analyzers.losses import LOSSES, losses_by_request
+from kvtune.analyzers.loss_kinds import LOSSES
+from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.replay import replay
 from tests.analyzers.bookkeeping.drive import inputs_of
 

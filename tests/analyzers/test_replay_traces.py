@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kvtune.analyzers.layout import EngineConfig, parse_groups
-from kvtune.analyzers.losses import LOSSES, losses_by_request
+from kvtune.analyzers.loss_kinds import LOSSES
+from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.replay import ReplayInput, ReplayResult, replay
 from tests.analyzers.structures import DATA, TRACES, load_structure
 

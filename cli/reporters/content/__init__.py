@@ -35,7 +35,6 @@ from kvtune.cli.reporters.content.sentences import (
 )
 from kvtune.cli.reporters.content.table import Column, Role, Table
 from kvtune.cli.reporters.content.tables import (
-    LIMIT_WORDS,
     MOST_FAMILIES,
     Bar,
     candidates_table,
@@ -51,7 +50,6 @@ from kvtune.cli.reporters.content.tables import (
 )
 
 __all__ = [
-    "LIMIT_WORDS",
     "LOG_CHECK_TITLE",
     "MOST_FAMILIES",
     "Bar",

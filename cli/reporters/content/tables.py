@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvtune.analyzers.loss_kinds import LOSS_WORDS, VERDICT_WORDS
 from kvtune.analyzers.report import Candidate, Report
 from kvtune.analyzers.validation import RateSearch, ValidatedCandidate
 from kvtune.cli.reporters.content.sentences import reuse_rate
@@ -147,16 +148,6 @@ def _role(report: Report, row: Candidate) -> Role:
     return "current" if row.effective_unit == advice.current_unit else ""
 
 
-LIMIT_WORDS = {
-    "granularity": "below the hit alignment",
-    "window": "outside a window",
-    "no_recurrent_state": "no recurrent state kept there",
-    "evicted": "evicted before",
-    "in_flight": "still being computed",
-    "speculative_drop": "dropped for the drafter",
-}
-
-
 def losses_table(report: Report) -> Table:
     """The way from shared to reused tokens, today and as recommended."""
     losses = report.losses
@@ -172,7 +163,7 @@ def losses_table(report: Report) -> Table:
         ("shared with earlier requests", *[count(report.shared.tokens) for _ in sides])
     ]
     roles: list[Role] = ["total"]
-    for name, words in LIMIT_WORDS.items():
+    for name, words in LOSS_WORDS.items():
         lost = [getattr(side, name) for side in sides]
         if any(lost):
             words = words if report.engine.enable_prefix_caching else "prefix caching is off"
@@ -184,15 +175,6 @@ def losses_table(report: Report) -> Table:
     roles.append("")
     columns = (Column("Tokens", "left"), *[Column(title) for title in titles])
     return Table(columns, tuple(rows), tuple(roles))
-
-
-_VERDICTS = {
-    "no_sharing": "shares nothing",
-    "below_floor": "shares too little",
-    "not_kept": "state not kept",
-    "evicted": "evicted",
-    "reused": "reused",
-}
 
 
 def families_table(report: Report) -> Table:
@@ -223,7 +205,7 @@ def families_table(report: Report) -> Table:
                 if advice.unit != advice.current_unit
                 else []
             ),
-            _VERDICTS[family.verdict],
+            VERDICT_WORDS[family.verdict],
         )
         for family in report.families[:MOST_FAMILIES]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kvtune.analyzers.loss_kinds import LOSS_WORDS
 from kvtune.analyzers.pool.figures import CapacityPoint
 from kvtune.analyzers.report import Candidate, Histogram, Losses, Window
 from kvtune.cli.reporters.html.svg import (
@@ -128,19 +129,9 @@ def _pool_lines(
     return [lines[place] for place in sorted({0, last // 2, last})] if lines else []
 
 
-LOSS_NAMES = {
-    "granularity": "below the hit alignment",
-    "window": "outside the window",
-    "no_recurrent_state": "no state was kept",
-    "evicted": "evicted",
-    "in_flight": "still being computed",
-    "speculative_drop": "dropped for the drafter",
-}
-
-
 def waterfall_chart(losses: Losses, shared_tokens: int, label: str) -> Markup:
     """From the tokens that prompts share down to the tokens that were reused."""
-    steps = [(name, getattr(losses, field)) for field, name in LOSS_NAMES.items() if getattr(losses, field)]
+    steps = [(name, getattr(losses, field)) for field, name in LOSS_WORDS.items() if getattr(losses, field)]
     rows = [("shared", shared_tokens, 0, "bar shared")]
     left = shared_tokens
     for name, lost in steps:
