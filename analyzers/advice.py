@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvtune.analyzers.decision import Choice
-from kvtune.analyzers.report import PlanStep, Recommendation, RegretInfo
+from kvtune.analyzers.plan import follow_lever
+from kvtune.analyzers.report import Lever, PlanStep, Recommendation, RegretInfo
 from kvtune.analyzers.why import Setting
 
 
@@ -38,12 +39,24 @@ class Worth:
 
 
 def recommendation(
-    choice: Choice, *, why: str, setting: Setting, worth: Worth, caveats: tuple[str, ...]
+    choice: Choice,
+    *,
+    why: str,
+    setting: Setting,
+    worth: Worth,
+    caveats: tuple[str, ...],
+    lever: Lever | None = None,
+    plan: tuple[PlanStep, ...] = (),
 ) -> Recommendation:
-    """Put a choice into the report's words. `caveats` are those of the inputs; doubts about the choice go first."""
+    """Put a choice into the report's words.
+
+    Args:
+        caveats: those of the inputs; doubts about the choice go first.
+        lever: the optimization that leads the plan, if one does. plan: all steps.
+    """
     changes = choice.action in ("set", "unset")
     worst = choice.regret.worst if choice.regret is not None else None
-    return Recommendation(
+    advice = Recommendation(
         action=choice.action,
         unit=choice.unit,
         current_unit=setting.current_unit,
@@ -60,33 +73,8 @@ def recommendation(
         saved_s=choice.gain if choice.objective.in_seconds and changes else None,
         worth=worth.words(choice),
         regret=RegretInfo(tokens_fraction=worst[0], over=worst[1]) if worst is not None else None,
-        plan=tuple(range(len(plan(choice, setting)))),
+        gain_by_half=choice.gain_by_half if changes else None,
+        margin_tokens=choice.regret.margin if choice.regret is not None else None,
+        plan=tuple(range(len(plan))),
     )
-
-
-def plan(choice: Choice, setting: Setting) -> tuple[PlanStep, ...]:
-    """What to do, in order; empty where nothing changes."""
-    if choice.action == "set":
-        before = (
-            "drop the flag"
-            if setting.current_unit == setting.default_unit
-            else f"set --prefix-match-unit {setting.current_unit}"
-        )
-        return (
-            PlanStep(
-                kind="flag",
-                flags=(f"--prefix-match-unit {choice.unit}",),
-                text=f"Add --prefix-match-unit {choice.unit} to the serve command and restart. To go back, {before} "
-                "and restart: nothing else changes.",
-            ),
-        )
-    if choice.action == "unset":
-        return (
-            PlanStep(
-                kind="flag",
-                flags=(),
-                text="Drop --prefix-match-unit from the serve command and restart. To go back, set "
-                f"--prefix-match-unit {setting.current_unit} and restart: nothing else changes.",
-            ),
-        )
-    return ()
+    return advice if lever is None else follow_lever(advice, lever, setting)

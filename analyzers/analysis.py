@@ -163,7 +163,7 @@ def find(
         current_unit=setting.current_unit,
         default_unit=setting.default_unit,
         objective=objective,
-        evidence=_evidence(trace, shared, sessions),
+        evidence=evidence_of(trace, shared, sessions),
         seed=options.seed,
         refused=setting.refused,
         others_left_out=len(grids_of(unit_candidates(config, selected.profile))) > 1,
@@ -239,7 +239,8 @@ def _check_log(
     )
 
 
-def _evidence(trace: TokenTrace, shared: SharedPrefixes, sessions: Int32) -> Evidence:
+def evidence_of(trace: TokenTrace, shared: SharedPrefixes, sessions: Int32) -> Evidence:
+    """What is known of the requests besides their outcomes."""
     lengths = trace.prompt_tokens
     families = np.zeros(len(trace), dtype=np.int32)
     if trace.families is not None:

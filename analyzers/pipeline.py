@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kvtune.analyzers.advice import Worth, plan, recommendation
+from kvtune.analyzers.advice import Worth, recommendation
 from kvtune.analyzers.analysis import Analysis, find
-from kvtune.analyzers.decision import decision_line
+from kvtune.analyzers.decision import decision_line, net_gain
 from kvtune.analyzers.deployment import deployment_caveats
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
@@ -20,11 +20,13 @@ from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_familie
 from kvtune.analyzers.load import load_points, telling_units
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
+from kvtune.analyzers.plan import leading_lever, plan_of, unit_of
 from kvtune.analyzers.pool.capacity import explore_pools
 from kvtune.analyzers.pool.caveat import pool_caveat
 from kvtune.analyzers.pool.footprint import footprints, pool_for
 from kvtune.analyzers.report import (
     DecisionRangeInfo,
+    Lever,
     LoadPoint,
     LossesBySetting,
     Measured,
@@ -62,7 +64,11 @@ def analyze(
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
     inputs = found.task.inputs
-    today, then = found.result_on(found.setting.current_unit), found.result_on(found.choice.unit)
+    levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
+    lever = leading_lever(found.choice, [one.lever for one in levers])
+    steps = plan_of(found.choice, found.setting, lever, _net_gains(found))
+    advised = _advised_grid(found, lever)
+    today, then = found.result_on(found.setting.current_unit), found.result_on(advised)
     losses_today, losses_then = (
         losses_by_request(
             found.config_on(grid),
@@ -73,9 +79,8 @@ def analyze(
             result,
             options.step_times,
         )
-        for grid, result in ((found.setting.current_unit, today), (found.choice.unit, then))
+        for grid, result in ((found.setting.current_unit, today), (advised, then))
     )
-    levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
     units = found.units()
     needs = footprints(units, trace.ids, replay_again=options.capacity_curve)
     points, pools = explore_pools(units, needs.smallest, progress) if options.capacity_curve else ((), None)
@@ -120,14 +125,14 @@ def analyze(
         log_check=found.log_check,
         losses=LossesBySetting(
             current=losses_row(found.setting.current_unit, int(today.hit_tokens.sum()), losses_today),
-            recommended=losses_row(found.choice.unit, int(then.hit_tokens.sum()), losses_then),
+            recommended=losses_row(advised, int(then.hit_tokens.sum()), losses_then),
         ),
         families=advise_families(
             family_rows(
                 trace,
                 shared,
                 {outcome.unit: outcome.hit_tokens for outcome in found.outcomes},
-                recommended=found.choice.unit,
+                recommended=advised,
                 losses=losses_then,
                 minimum_shared=minimum_shared_prefix(config),
                 modulo=sizes.scheduler_block_size,
@@ -168,8 +173,10 @@ def analyze(
                 *provenance.assumed,
                 *pool_caveat(config, needs, pools, found.choice.unit),
             ),
+            lever=lever,
+            plan=steps,
         ),
-        plan=plan(found.choice, found.setting),
+        plan=steps,
         decision_line=tuple(
             DecisionRangeInfo(
                 from_tokens=float(part.from_tokens),
@@ -183,6 +190,21 @@ def analyze(
         load=_load(found, progress) if options.loads else (),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
     )
+
+
+def _net_gains(found: Analysis) -> dict[int, int]:
+    """Net tokens over the current unit, by hit alignment."""
+    by_unit = {outcome.unit: outcome for outcome in found.outcomes}
+    current = by_unit[found.setting.current_unit]
+    return {
+        unit: net_gain(outcome, current, found.setting.step_overhead) for unit, outcome in by_unit.items()
+    }
+
+
+def _advised_grid(found: Analysis, lever: Lever | None) -> int:
+    """The hit alignment of the plan: the leading optimization's, where it was replayed by itself, else the choice's."""
+    unit = unit_of(lever) if lever is not None else None
+    return unit if unit in {outcome.unit for outcome in found.outcomes} and unit else found.choice.unit
 
 
 def _load(found: Analysis, progress: Progress) -> tuple[LoadPoint, ...]:

@@ -435,7 +435,12 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         objective: what the choice minimises. prefill_change: of the objective's time, a fraction; saved_s: of it,
             seconds; None where tokens decide. worth: what that comes to, in words.
+        gain_tokens, gain_fraction, gain_ci95, flags: of the whole plan, also where an optimization leads it.
         regret: what the choice can lose. plan: places of the steps in the report's `plan`.
+        gain_by_half: of hit tokens, fractions of the prompt tokens of the earlier and the later half of the requests.
+            None where nothing changes.
+        margin_tokens: by how many tokens shared prefixes may shrink before another unit wins (estimated); None where 32
+            are not enough for that, or where there was nothing to choose from.
     """
 
     action: Action
@@ -454,6 +459,8 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     saved_s: float | None = None
     worth: str = ""
     regret: RegretInfo | None = None
+    gain_by_half: tuple[float, float] | None = None
+    margin_tokens: int | None = None
     plan: tuple[int, ...] = ()
 
 

@@ -18,15 +18,12 @@ import numpy as np
 from kvtune.analyzers.decision.interval import session_interval
 from kvtune.analyzers.decision.objective import LEAST_NET_GAIN, Objective, net_gain
 from kvtune.analyzers.decision.outcome import Outcome
-from kvtune.analyzers.decision.regret import FEW_CLUSTERS, Evidence, Regret, regret_of
+from kvtune.analyzers.decision.regret import FEW_CLUSTERS, WORTH_SAYING, Evidence, Regret, regret_of
 from kvtune.analyzers.report import Action, Confidence
 
 HIGH_REGRET = 0.01
 MEDIUM_REGRET = 0.03
 """Of all prompt tokens: what a choice may lose to be of high and of medium confidence."""
-
-WORTH_SAYING = 0.005
-"""Of all prompt tokens: a regret below that is not put into words."""
 
 FEW_PROMPTS = 10
 
@@ -55,6 +52,8 @@ class Choice:
         gain_fraction: `gain` over what is spent now: prefill time, or all prompt tokens.
         regret: what it can lose; None where there was nothing to choose from.
         doubts: sentences for the caveats.
+        gain_by_half: of hit tokens, fractions of the prompt tokens of the earlier and the later half of the requests.
+        undecidable: the log does not let any unit be advised.
     """
 
     action: Action
@@ -69,6 +68,8 @@ class Choice:
     gain_interval: tuple[float, float] = (0.0, 0.0)
     gain_fraction: float = 0.0
     regret: Regret | None = None
+    gain_by_half: tuple[float, float] = (0.0, 0.0)
+    undecidable: bool = False
 
 
 def choose(
@@ -129,7 +130,18 @@ def choose(
         gain_interval=interval if changes else (0.0, 0.0),
         gain_fraction=fraction if changes else 0.0,
         regret=regret,
+        gain_by_half=_by_half(chosen, current, evidence),
+        undecidable=any(cap.decides for cap in caps),
     )
+
+
+def _by_half(chosen: Outcome, current: Outcome, evidence: Evidence) -> tuple[float, float]:
+    gains, half = chosen.hit_tokens - current.hit_tokens, len(chosen.hit_tokens) // 2
+    early, late = (
+        int(gains[part].sum()) / max(1, int(evidence.prompt_tokens[part].sum()))
+        for part in (slice(0, half), slice(half, None))
+    )
+    return early, late
 
 
 def _gain(
@@ -219,7 +231,7 @@ def _regrets(regret: Regret | None, objective: Objective) -> list[str]:
         else f"At a step overhead between {low:,.0f} and {high:,.0f} tokens"
     )
     margin = (
-        f"; another unit wins once shared prefixes are over {regret.margin:,} tokens shorter"
+        f": it holds until shared prefixes are {regret.margin:,} tokens shorter"
         if regret.margin is not None
         else ""
     )
@@ -235,7 +247,7 @@ def _regrets(regret: Regret | None, objective: Objective) -> list[str]:
         ),
         (
             regret.prompt_length,
-            f"If shared prefixes change by 8 to 32 tokens, this choice loses up to {{}} (estimated){margin}.",
+            f"If shared prefixes change by 8 to 32 tokens, this choice may lose up to {{}} (estimated){margin}.",
         ),
     )
     return [text.format(f"{lost:.1%}") for lost, text in causes if lost > WORTH_SAYING]

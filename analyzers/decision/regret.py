@@ -23,6 +23,9 @@ from kvtune.tokenization.trace import Float64, Int32, Int64
 SHIFTS = (-32, -8, 8, 32)
 """Tokens by which a shared prefix may change: a date, a tool's name, a sentence."""
 
+WORTH_SAYING = 0.005
+"""Of all prompt tokens: a smaller loss is not put into words, and ends no margin."""
+
 DRAWS = 200
 FEW_CLUSTERS = 10
 
@@ -57,8 +60,8 @@ class Regret:
     Attributes:
         overhead, time, conversations, prompt_length: as above.
         line_changes: whether another unit is best somewhere in the plausible range of step overheads.
-        margin: tokens by which every shared prefix may shrink before another unit is the better one (estimated); None
-            where more than `SHIFTS` reach.
+        margin: tokens by which every shared prefix may shrink before another unit may be the better one (estimated);
+            None where 32 are not enough for that.
     """
 
     overhead: float
@@ -171,14 +174,16 @@ def shifted_costs(costs: Float64, outcomes: Sequence[Outcome], evidence: Evidenc
 def _over_shift(
     place: int, costs: Float64, outcomes: Sequence[Outcome], evidence: Evidence, shift: int
 ) -> float:
+    """The loss against the best unit after the shift. Some unit, replayed or not, may then fit as well as the chosen
+    one fits now, but for 32 tokens a request: states then lie elsewhere, which moved boundaries do not tell."""
     sums = shifted_costs(costs, outcomes, evidence, shift)
-    return _lost(place, sums, float(evidence.prompt_tokens.sum()))
+    fitting = float(costs[place].sum()) + max(SHIFTS) * int((evidence.shared > 0).sum())
+    best = min(float(sums.min()), fitting)
+    return max(0.0, float(sums[place]) - best) / max(1.0, float(evidence.prompt_tokens.sum()))
 
 
 def _margin(place: int, costs: Float64, outcomes: Sequence[Outcome], evidence: Evidence) -> int | None:
-    total = float(evidence.prompt_tokens.sum())
     for shrink in range(1, -min(SHIFTS) + 1):
-        sums = shifted_costs(costs, outcomes, evidence, -shrink)
-        if _lost(place, sums, total) > 0.005:
+        if _over_shift(place, costs, outcomes, evidence, -shrink) > WORTH_SAYING:
             return shrink - 1
     return None

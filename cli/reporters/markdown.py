@@ -27,6 +27,7 @@ def render_markdown(report: Report) -> str:
     ]
     if content.serve_flags(report):
         parts.append(_code(f"vllm serve … {' '.join(content.serve_flags(report))}"))
+    parts += map(_text, content.plan_sentences(report))
     parts.append(_bullets(content.caveats(report)))
     if report.levers:
         parts += ["### Other optimizations", _levers(report)]

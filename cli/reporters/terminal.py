@@ -84,6 +84,8 @@ def _answer(report: Report, page: Page) -> list[str]:
     if content.serve_flags(report):
         flags = " ".join(clean(flag) for flag in content.serve_flags(report))
         lines += ["", *page.paragraph(f"vllm serve … {flags}", "bold", first="    ", rest="      "), ""]
+    for sentence in content.plan_sentences(report):
+        lines += page.paragraph(sentence)
     return lines
 
 

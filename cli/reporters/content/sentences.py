@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvtune.analyzers.report import UNDECIDABLE, Lever, Losses, Report
-from kvtune.cli.reporters.numbers import clean, count, interval, percent, plural, seconds, share, signed
+from kvtune.cli.reporters.numbers import (
+    clean,
+    count,
+    interval,
+    percent,
+    plural,
+    seconds,
+    share,
+    signed,
+    signed_percent,
+)
 
 _BLOCK_OVER_MISSED = 4
 """How much larger than what is just missed a block must be: in small ones every prefix ends near a boundary."""
@@ -30,10 +40,11 @@ def best_lever(report: Report) -> Lever | None:
 
 
 def main_lever(report: Report) -> Lever | None:
-    """The lever that is the one thing to do, since no unit is; None where a unit is, or no lever pays."""
+    """The lever that leads the plan, since no unit does; None where a unit does, or no lever pays."""
     if report.recommendation.why == UNDECIDABLE:
         return None
-    return best_lever(report) if report.recommendation.action in ("keep", "cannot_help") else None
+    led = any(step.kind != "flag" for step in report.plan)
+    return best_lever(report) if led or report.recommendation.action in ("keep", "cannot_help") else None
 
 
 def serve_flags(report: Report) -> tuple[str, ...]:
@@ -76,7 +87,7 @@ def gain_sentences(report: Report) -> list[str]:
     """What following the advice brings and costs, the token hit rate first."""
     advice, lever = report.recommendation, best_lever(report)
     now = reuse_rate(report, report.losses.current)
-    if advice.action not in ("set", "unset"):
+    if advice.action not in ("set", "unset") or main_lever(report) is not None:
         lines = [f"Token hit rate {now}."]
         if lever is not None:
             lines.append(
@@ -88,6 +99,9 @@ def gain_sentences(report: Report) -> list[str]:
         f"Token hit rate {now} → {reuse_rate(report, report.losses.recommended)} ({signed(advice.gain_tokens)} "
         f"tokens, 95% CI of this trace {interval(advice.gain_ci95)})."
     ]
+    if advice.gain_by_half is not None:
+        early, late = (f"{signed_percent(part)}" for part in advice.gain_by_half)
+        lines.append(f"Of the prompt tokens: early half {early}, late half {late}.")
     row = report.candidate(advice.unit)
     steps = row.extra_prefill_steps if row is not None else None
     if advice.worth:
@@ -110,6 +124,20 @@ def _unit_beside(report: Report, lever: Lever) -> str:
     if any(flag.startswith("--prefix-match-unit") for flag in lever.flags or ()):
         return " Take both steps together: the gain is that of the two."
     return f" Match unit {report.recommendation.unit:,} stays."
+
+
+def plan_sentences(report: Report) -> list[str]:
+    """Where one flag is all: how to go back. Else every step, numbered; empty where nothing changes."""
+    steps = report.plan
+    if len(steps) == 1 and steps[0].kind == "flag":
+        back = steps[0].text.find("To go back")
+        return [clean(steps[0].text[max(back, 0) :])]
+    if len(steps) < 2:
+        return []
+    return [
+        f"Step {number}: {clean(' '.join(filter(None, (step.text, step.if_only_this))))}"
+        for number, step in enumerate(steps, 1)
+    ]
 
 
 def decision_sentence(report: Report) -> str:
