@@ -24,6 +24,7 @@ from kvtune.analyzers.sizing.engine_config import engine_config
 from kvtune.analyzers.sizing.findings import find_all
 from kvtune.analyzers.sizing.releases import parse_release, release_name, sizing_rules
 from kvtune.analyzers.sizing.sources import SizedServer
+from kvtune.analyzers.sizing.traffic import TrafficRow, traffic_of
 from kvtune.analyzers.sizing.what_if import what_ifs
 from kvtune.analyzers.units import UnitCandidate, default_match_unit, minimum_shared_prefix, unit_candidates
 
@@ -82,6 +83,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         error: the engine would not start, and why; the sizes are then those without the refused setting.
         ignored_flags: of the serve command, which do not decide sizes or are not known.
         provenance: where values stand that a file decided (`server.log:12`).
+        traffic: what the metrics page counted since the server started; None without one.
         num_blocks: of the pool, where something says so.
     """
 
@@ -109,6 +111,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     ignored_flags: tuple[str, ...]
     provenance: dict[str, str]
+    traffic: TrafficRow | None = None
 
 
 def resolve(
@@ -178,6 +181,7 @@ def resolve(
         warnings=tuple(dict.fromkeys((*warnings, *(sizes.warnings if sizes is not None else ())))),
         ignored_flags=tuple(ignored_flags),
         provenance=server.provenance,
+        traffic=traffic_of(server.metrics, grid + 1),
     )
 
 

@@ -11,8 +11,9 @@ import typer
 
 from kvtune import __version__
 from kvtune.cli.analysis_options import AnalysisOptions
+from kvtune.cli.engine import split_serve_command
 from kvtune.cli.options import OUTPUT, DetailOptions, GeneralOptions, OutputOptions, option, with_options
-from kvtune.cli.output import claim_files, note, write_file
+from kvtune.cli.output import claim_files, note, terminal_width, write_file, write_stdout
 from kvtune.cli.settings import FILE_NAME, settings_template
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ Init = Annotated[
     ),
 ]
 
+CheckTrace = Annotated[
+    bool,
+    typer.Option(
+        "--check-trace",
+        metavar="",
+        help="Print what the trace holds and what is missing; no replay.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
 WritePrime = Annotated[
     str | None,
     option(
@@ -60,6 +71,7 @@ def analyze(
     output: OutputOptions,
     detail: DetailOptions,
     init: Init = False,
+    check_trace: CheckTrace = False,
     write_prime: WritePrime = None,
     general: GeneralOptions,
 ) -> None:
@@ -68,11 +80,45 @@ def analyze(
         write_file(FILE_NAME, settings_template(ctx.command).encode(), force=output.force)
         note(f"{FILE_NAME} written: uncomment what you need", quiet=general.quiet)
         return
+    files, words = split_serve_command(trace or [])
+    if not files and asked.sizes.metrics and not check_trace:
+        from kvtune.cli.no_trace import answer_without_trace
+
+        claim_files([output.json], force=output.force)
+        answer_without_trace(words, asked, output)
+        return
+    if check_trace and files:
+        check(trace or [], asked, output, detail, general)
+        return
     if not trace:
         raise typer.BadParameter("name a request log, or `-` for stdin", param_hint="TRACE")
     rejected = run_analysis(trace, asked, output, detail, general, write_prime=write_prime)
     if asked.input.strict and rejected:
         raise typer.Exit(1)
+
+
+def check(
+    traces: list[str],
+    asked: AnalysisOptions,
+    output: OutputOptions,
+    detail: DetailOptions,
+    general: GeneralOptions,
+) -> None:
+    """Read and encode, and print what is there and what is not."""
+    import sys
+
+    from kvtune.cli.check_trace import check_lines
+    from kvtune.cli.prepare import load_only
+    from kvtune.cli.progress import StageProgress
+    from kvtune.cli.reporters.layout import Page
+
+    with StageProgress(quiet=general.quiet) as progress:
+        loaded = load_only(traces, asked, detail, progress, general=general, force=output.force)
+    page = Page(max(terminal_width(sys.stdout), 60), colour=False)
+    lines: list[str] = []
+    for mark, sentence in check_lines(loaded):
+        lines += page.paragraph(sentence, first=f"  {mark:<2}  ", rest=" " * 6)
+    write_stdout("\n".join(lines) + "\n")
 
 
 def run_analysis(

@@ -99,16 +99,7 @@ def prepare(
         workers=processes(asked),
         check_integrity=general.debug,
     )
-    encoding = Encoding(
-        version=server.config.version if server else engine.engine_version,
-        outputs=replay.outputs == "recorded" or replay.levers,
-        show_text=detail.show_text,
-        by_field=replay.by_field,
-        seed=replay.seed,
-        max_model_len=server.config.max_model_len if server else engine.max_model_len,
-        template_kwargs=serve.template_kwargs if serve is not None else {},
-        excludes_tools=serve is not None and serve.excludes_tools,
-    )
+    encoding = _encoding(asked, detail, serve, server)
     loaded = load_trace(files, asked.input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
@@ -117,3 +108,39 @@ def prepare(
     if price.fitted is None and chosen.times is not None:
         options = replace(options, step_times=chosen.times)
     return Prepared(files, asked, serve, loaded, server, options, price, chosen.notes)
+
+
+def load_only(
+    traces: list[str],
+    asked: AnalysisOptions,
+    detail: DetailOptions,
+    progress: StageProgress,
+    *,
+    general: GeneralOptions,
+    force: bool,
+) -> LoadedTrace:
+    """The trace as `prepare` reads it, for no server.
+
+    Raises: as `load_trace`.
+    """
+    files, words = split_serve_command(traces)
+    serve = parse_serve_command(words, serve_flags(asked.engine)) if words else None
+    if serve is not None:
+        asked = replace(asked, model=replace(asked.model, model=asked.model.model or serve.model))
+    encoding = _encoding(asked, detail, serve, None)
+    return load_trace(files, asked.input, asked.model, encoding, progress, force=force, quiet=general.quiet)
+
+
+def _encoding(
+    asked: AnalysisOptions, detail: DetailOptions, serve: ServeCommand | None, server: Server | None
+) -> Encoding:
+    return Encoding(
+        version=server.config.version if server else asked.engine.engine_version,
+        outputs=asked.replay.outputs == "recorded" or asked.replay.levers,
+        show_text=detail.show_text,
+        by_field=asked.replay.by_field,
+        seed=asked.replay.seed,
+        max_model_len=server.config.max_model_len if server else asked.engine.max_model_len,
+        template_kwargs=serve.template_kwargs if serve is not None else {},
+        excludes_tools=serve is not None and serve.excludes_tools,
+    )

@@ -7,9 +7,10 @@ text; neither how it was fetched nor what the values mean for hits.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvtune.tokenization.errors import UnusableInputError
 
@@ -42,6 +43,7 @@ COUNTERS = {
     "vllm:prefix_cache_queries_total": "prefix_cache_queries",
     "vllm:prefix_cache_hits_total": "prefix_cache_hits",
 }
+LENGTHS = "vllm:request_prompt_tokens_bucket"
 MAX_LINE_CHARS = 65_536
 _LABEL = re.compile(r'(\w{1,80})="((?:[^"\\]|\\.){0,400})"')
 _SAMPLE = re.compile(r"^(vllm:\w{1,80})\{(.*)\} (\S{1,40})")
@@ -56,6 +58,8 @@ class ServerMetrics:
             like answers, with their text.
         line: of the gauge, 1-based. engines: how many engines the page shows.
         prefix_cache_queries, prefix_cache_hits: tokens, summed over engines; None where the page has none.
+        prompt_lengths: (tokens, requests with at most that many), ascending, the last bound infinite; summed over
+            engines, empty where the page has none.
         warnings: stale labels, and engines that disagree.
     """
 
@@ -67,6 +71,7 @@ class ServerMetrics:
     prefix_cache_hits: int | None
     warnings: tuple[str, ...]
     where: str | None = None
+    prompt_lengths: tuple[tuple[float, int], ...] = ()
 
     def number(self, name: str) -> int | None:
         """A label as a count; None where it is missing or no count."""
@@ -88,6 +93,7 @@ def read_metrics(lines: Iterable[str], where: str | None = None) -> ServerMetric
     """
     gauges: list[tuple[int, dict[str, str]]] = []
     counters: dict[str, int] = {}
+    lengths: dict[float, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.startswith("vllm:"):
             continue
@@ -99,6 +105,10 @@ def read_metrics(lines: Iterable[str], where: str | None = None) -> ServerMetric
         elif sample[1] in COUNTERS:
             name = COUNTERS[sample[1]]
             counters[name] = counters.get(name, 0) + _count(sample[3])
+        elif sample[1] == LENGTHS:
+            bound = _bound(dict(_LABEL.findall(sample[2])).get("le", ""))
+            if bound is not None:
+                lengths[bound] = lengths.get(bound, 0) + _count(sample[3])
     if not gauges:
         raise UnusableInputError(
             "no cache configuration of vLLM on this page",
@@ -106,7 +116,17 @@ def read_metrics(lines: Iterable[str], where: str | None = None) -> ServerMetric
             wanted=f"a line that begins with {CONFIG_GAUGE}",
             way_out="give the server's /metrics as it is",
         )
-    return _result(gauges, counters, where)
+    ascending = tuple(sorted(lengths.items()))
+    whole = ascending if ascending and math.isinf(ascending[-1][0]) else ()
+    return replace(_result(gauges, counters, where), prompt_lengths=whole)
+
+
+def _bound(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) or value < 0 else value
 
 
 def _result(

@@ -8,6 +8,7 @@ from kvtune.analyzers.resolution import Resolution, ResolvedGroup
 from kvtune.cli.reporters.content import Column, Role, Table
 from kvtune.cli.reporters.layout import Page
 from kvtune.cli.reporters.numbers import clean, count
+from kvtune.cli.reporters.traffic import traffic_sentences
 
 KIND_WORDS = {
     "full": "full attention",
@@ -35,6 +36,10 @@ def render_resolution(found: Resolution, *, width: int = 80, colour: bool = Fals
     lines += page.heading("Match units")
     for word, text in _units(found):
         lines += page.paragraph(text, first=f"  {word:<15}", rest=" " * 17)
+    if found.traffic is not None:
+        lines += page.heading("Traffic")
+        for sentence in traffic_sentences(found.traffic):
+            lines += page.paragraph(sentence)
     if found.what_if:
         lines += [*page.heading("What the block would be with"), *page.table(_what_if(found))]
     if found.findings:
