@@ -69,5 +69,5 @@ def prompts_cut(cut: int, whole: int) -> Doubt | None:
         return None
     decides = cut > MOST_CUT * (cut + whole)
     sentence = f"The log cut {cut:,} of {cut + whole:,} prompts"
-    sentence += ": the others are the short ones." if decides else "; they are left out."
+    sentence += ": the rest does not stand for the traffic." if decides else "; they are left out."
     return Doubt("cut", sentence, cut, decides)

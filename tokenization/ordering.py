@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from kvtune.tokenization.clock import PER_SECOND, Moment, decide_unit
 from kvtune.tokenization.continuations import count_directions
 from kvtune.tokenization.request import Request
+
+Order = Literal["oldest", "newest"]
+"""What a file begins with."""
 
 
 def settle_times(requests: Sequence[Request], times: Sequence[Moment | None]) -> str | None:
@@ -36,6 +41,28 @@ def count_reordered(requests: Sequence[Request]) -> int:
             else:
                 newest = request.arrival
     return late
+
+
+def oldest_first(
+    name: str, requests: list[Request], order: Order | None, unused: Counter[str]
+) -> tuple[list[Request], list[str]]:
+    """One file's requests, oldest first where times do not say it, and caveats where nothing does.
+
+    `unused` counts fields that look like times and have no usual name.
+    """
+    timed = {request.arrival for request in requests if request.arrival is not None}
+    if len(requests) < 2 or len(timed) > 1:
+        return requests, []
+    notes = []
+    if order == "newest" or (order is None and is_newest_first(requests)):
+        requests = requests[::-1]
+        notes.append(f"{name} is in newest-first order: reversed. --order oldest keeps file order.")
+    elif order is None:
+        notes.append(f"No times in {name}: assuming file order, oldest first (--order, --time-field).")
+    field = next((field for field, _ in unused.most_common() if field), None)
+    if field is not None and not timed:
+        notes.append(f"{field} in {name} looks like a time and is not used: --time-field {field}.")
+    return requests, notes
 
 
 def is_newest_first(requests: Sequence[Request]) -> bool:

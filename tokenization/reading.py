@@ -6,7 +6,7 @@ Files are read one after another and line by line; what cannot be used is reject
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -28,13 +28,13 @@ from kvtune.tokenization.formats.spans import single_spans
 from kvtune.tokenization.ordering import (
     count_reordered,
     in_replay_order,
-    is_newest_first,
     number_duplicates,
+    oldest_first,
     settle_times,
 )
 from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
 from kvtune.tokenization.request import Request
-from kvtune.tokenization.selection import NOT_SELECTED, Selection, fitting_models
+from kvtune.tokenization.selection import NOT_SELECTED, Selection, of_one_model
 from kvtune.tokenization.sources import Progress, Source, combined_digest
 from kvtune.tokenization.stream_pairs import StreamPairs, logged_twice
 from kvtune.tokenization.strict_json import StrictDecoder
@@ -46,9 +46,6 @@ _A_DATE = 1e8  # seconds: more than three years is no time since a trace's start
 _ENOUGH_LENGTHS = 1000  # records of lengths at a file's beginning; then no prompt will come
 
 _REPEATED = "Requests that were sent twice, streaming and not, as a logging proxy can cause: counted once"
-_SEVERAL_MODELS = (
-    "Requests name several models: assuming one server whose models share no prefixes (--only model=NAME)."
-)
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -161,7 +158,7 @@ class _TraceReader:
         self._files: list[list[Request]] = []
         self._notes: dict[str, int] = {}
         self._hints: Counter[tuple[str, str | None]] = Counter()
-        self._order_notes: list[str] = []
+        self._sentences: list[str] = []
         self._stats = TraceStats()
 
     def read_file(self, source: Source) -> None:
@@ -205,7 +202,8 @@ class _TraceReader:
         self._stats.files.append(source.name)
         self._stats.timestamp_units[source.name] = settle_times(requests, times)
         requests = self._finish(state, requests, formats)
-        requests = self._in_order(source.name, requests, unused)
+        requests, said_of_order = oldest_first(source.name, requests, self._selection.order, unused)
+        self._sentences += said_of_order
         self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
         self._digests.append(source.whole_digest())
@@ -227,30 +225,6 @@ class _TraceReader:
             name = unused_time(record)
             unused[name or ""] += 1
         return [draft if draft.time is not None else draft._replace(time=time) for draft in drafts]
-
-    def _in_order(self, name: str, requests: list[Request], unused: Counter[str]) -> list[Request]:
-        """One file's requests, oldest first where times do not say it; caveats where nothing does."""
-        timed = {request.arrival for request in requests if request.arrival is not None}
-        if len(requests) < 2 or len(timed) > 1:
-            return requests
-        turned = self._selection.order == "newest" or (
-            self._selection.order is None and is_newest_first(requests)
-        )
-        if turned:
-            requests = requests[::-1]
-            self._order_notes.append(
-                f"{name} is in newest-first order: reversed. --order oldest keeps file order."
-            )
-        elif self._selection.order is None:
-            self._order_notes.append(
-                f"No times in {name}: assuming file order, oldest first (--order, --time-field)."
-            )
-        field = next((field for field, _ in unused.most_common() if field), None)
-        if field is not None and not timed:
-            self._order_notes.append(
-                f"{field} in {name} looks like a time and is not used: --time-field {field}."
-            )
-        return requests
 
     def _past_lengths(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """The same items; raises `NoUsableRequestError` where a file begins with nothing but lengths.
@@ -310,7 +284,7 @@ class _TraceReader:
             state.note(LOGGED_TWICE)
             lost.add(id(request))
         for where, error, request in find_cut(kept):
-            if error is not None and request is not None:
+            if error is not None and request is not None and id(request) not in lost:
                 self._reject(error.at(where, (write_line(request),)))
                 lost.add(id(request))
         for request, name in zip(requests, formats, strict=True):
@@ -323,31 +297,11 @@ class _TraceReader:
         if self._on_reject:
             self._on_reject(rejection)
 
-    def _of_one_model(self) -> None:
-        """Of several models in the log keeps the one that is analyzed, where one fits it and the user chose none."""
-        everything = [request for file in self._files for request in file]
-        if "model" in self._selection.only or len({request.identity.model for request in everything}) < 2:
-            return
-        fits = fitting_models(everything, self._selection.model)
-        if fits is None:
-            self._order_notes.append(_SEVERAL_MODELS)
-            return
-        self._files = [
-            [
-                request
-                for request in file
-                if request.identity.model in fits or request.identity.lora is not None
-            ]
-            for file in self._files
-        ]
-        kept = sum(map(len, self._files))
-        others = len({request.identity.model for request in everything}) - len(fits)
-        self._order_notes.append(_models_note(kept, len(everything), fits, others))
-
     def result(self) -> ReadResult:
         """Everything in replay order; raises `NoUsableRequestError` where there is nothing."""
         stats = self._stats
-        self._of_one_model()
+        self._files, said = of_one_model(self._files, self._selection)
+        self._sentences += said
         requests = in_replay_order(self._files)
         if not requests:
             raise _nothing_usable(stats, self._notes, self._hints)
@@ -373,21 +327,13 @@ class _TraceReader:
         dropped = name_conversations(requests)
         if dropped:
             self._notes[PER_CALL_IDS] = dropped
-        stats.notes = _caveats(stats, self._files, self._notes) + self._order_notes
+        stats.notes = _caveats(stats, self._files, self._notes) + self._sentences
         found = (
             tools_lost(requests, stats.format),
             prompts_cut(stats.rejected_by.get("truncated_prompt", 0), len(requests)),
         )
         stats.doubts += (doubt for doubt in found if doubt is not None)
         return ReadResult(requests, stats)
-
-
-def _models_note(kept: int, all_requests: int, models: Iterable[str], others: int) -> str:
-    names = ", ".join(sorted(models))
-    return (
-        f"{kept:,} of {all_requests:,} requests name the model {names[:80]}; those of {others} other "
-        f"{'name' if others == 1 else 'names'} are passed over. --only model=NAME chooses."
-    )
 
 
 def _apart(items: Iterator[Item]) -> Iterator[Item]:

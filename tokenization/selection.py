@@ -6,17 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.formats.fields import field_value, text_of
 from kvtune.tokenization.formats.format import Record
 from kvtune.tokenization.formats.spans import spans_of
+from kvtune.tokenization.ordering import Order
 from kvtune.tokenization.request import Request
 
+_SEVERAL_MODELS = (
+    "Requests name several models: assuming one server whose models share no prefixes (--only model=NAME)."
+)
 NOT_SELECTED = "Records that --only does not select: passed over"
-
-Order = Literal["oldest", "newest"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,26 @@ def _value(record: Record, path: str) -> str | None:
     if value is None and ("resourceSpans" in record or "resource_spans" in record):
         value = next((field_value(span.attributes, path) for span in spans_of(record)), None)
     return str(value).lower() if isinstance(value, bool | float) else text_of(value)
+
+
+def of_one_model(
+    files: Sequence[list[Request]], selection: Selection
+) -> tuple[list[list[Request]], list[str]]:
+    """The requests of the model that is analyzed, where the log names several, one fits and the user chose none."""
+    everything = [request for file in files for request in file]
+    names = {request.identity.model for request in everything} - {""}
+    if "model" in selection.only or len(names) < 2:
+        return list(files), []
+    fits = fitting_models(everything, selection.model)
+    if fits is None:
+        return list(files), [_SEVERAL_MODELS]
+    kept = [[one for one in file if one.identity.model in fits | {""} or one.identity.lora] for file in files]
+    others = len(names - fits)
+    note = (
+        f"{sum(map(len, kept)):,} of {len(everything):,} requests name the model {', '.join(sorted(fits))[:80]}; "
+        f"those of {others} other {'name' if others == 1 else 'names'} are passed over. --only model=NAME chooses."
+    )
+    return kept, [note]
 
 
 def fitting_models(requests: Sequence[Request], model: str | None) -> frozenset[str] | None:
