@@ -54,7 +54,8 @@ def _further(base: Baseline, kinds: set[str], *, sets_unit: bool) -> list[Found]
     found: list[Found] = []
     if "prime" not in kinds and base.trace.span == 1:
         heads = common_heads(base.trace, base.shared.paths, base.result.hit_tokens, base.shared.shared)[:1]
-        found += [one for one in (prime(base, head, legal_units(base.config)) for head in heads) if one]
+        units = () if sets_unit else legal_units(base.config)
+        found += [one for one in (prime(base, head, units) for head in heads) if one]
     if "retention" not in kinds:
         found += retention(base)
     if "unit" not in kinds and "prime" not in kinds and not sets_unit:

@@ -44,29 +44,39 @@ class Rewritten:
 def find_rewritten(trace: TokenTrace, shared: SharedPrefixes, *, answers: bool) -> list[Rewritten]:
     """Requests of a conversation that do not extend the one before.
 
-    A conversation is named by the log; else a prompt continues the earlier one that it shares most of.
-
     Args:
         answers: whether the recorded answers must be repeated, too.
     """
-    latest: dict[tuple[int, str], int] = {}
     found = []
+    for request, earlier in enumerate(turns_before(trace, shared)):
+        if earlier < 0:
+            continue
+        named = trace.sessions is not None and trace.sessions[request] is not None
+        rewritten = _compare(trace, request, earlier, answers=answers, named=named)
+        if rewritten is not None and _goes_on(trace, rewritten):
+            found.append(rewritten)
+    return found
+
+
+def turns_before(trace: TokenTrace, shared: SharedPrefixes) -> list[int]:
+    """The request that each one continues; -1 where there is none.
+
+    A conversation is named by the log; else a prompt continues the earlier one that it shares most of.
+    """
+    latest: dict[tuple[int, str], int] = {}
+    before = []
     for request in range(len(trace)):
         name = trace.sessions[request] if trace.sessions is not None else None
         if name is not None:
             key = (int(trace.namespace[request]), name)
-            earlier = latest.get(key, -1)
+            before.append(latest.get(key, -1))
             latest[key] = request
-        else:
-            earlier = int(shared.shared_with[request])
-            if earlier >= 0 and 2 * int(shared.shared[request]) < int(trace.prompt_tokens[earlier]):
-                earlier = -1
-        if earlier < 0:
             continue
-        rewritten = _compare(trace, request, earlier, answers=answers, named=name is not None)
-        if rewritten is not None and _goes_on(trace, rewritten):
-            found.append(rewritten)
-    return found
+        earlier = int(shared.shared_with[request])
+        if earlier >= 0 and 2 * int(shared.shared[request]) < int(trace.prompt_tokens[earlier]):
+            earlier = -1
+        before.append(earlier)
+    return before
 
 
 def _goes_on(trace: TokenTrace, rewritten: Rewritten) -> bool:

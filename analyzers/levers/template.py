@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from kvtune.analyzers.levers.edits import with_answers, with_prompts
-from kvtune.analyzers.levers.history import Rewritten, answer_of, find_rewritten, rendered_answer
+from kvtune.analyzers.levers.history import (
+    Rewritten,
+    answer_of,
+    find_rewritten,
+    rendered_answer,
+    turns_before,
+)
 from kvtune.analyzers.levers.joint import on_best_unit
+from kvtune.analyzers.levers.spans import common_prefix
 from kvtune.analyzers.levers.trial import Baseline, Found, measure, try_change
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
@@ -113,7 +121,8 @@ def _preserve(
     *,
     answers: bool,
 ) -> Found | None:
-    changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, answers=answers))
+    before = turns_before(base.trace, base.shared)
+    changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, before, answers=answers))
     if answers:
         changed = with_answers(changed, _answers(base.trace, rewritten))
     pair = on_best_unit(base, try_change(base, trace=changed))
@@ -156,11 +165,28 @@ def _length(base: Baseline, rewritten: Rewritten) -> int:
     return int(base.trace.prompt_tokens[rewritten.earlier])
 
 
-def _verbatim(trace: TokenTrace, rewritten: list[Rewritten], *, answers: bool) -> list[UInt32]:
-    """All prompts, with these continuations made of the earlier prompt as it now is, its answer, and what is new."""
+def _verbatim(
+    trace: TokenTrace, rewritten: list[Rewritten], before: Sequence[int], *, answers: bool
+) -> list[UInt32]:
+    """All prompts, with these continuations made of the earlier prompt as it now is, its answer, and what is new; later
+    turns that repeat a changed prompt are made of it as it now is, too.
+
+    Args:
+        before: the request that each one continues, -1 where there is none.
+    """
     prompts = [trace.prompt(request) for request in range(len(trace))]
-    for one in rewritten:
-        assert one.resumed is not None
-        kept = [prompts[one.earlier], *([answer_of(trace, one.earlier)] if answers else [])]
-        prompts[one.request] = np.concatenate((*kept, trace.prompt(one.request)[one.resumed :]))
+    ways = {one.request: one for one in rewritten}
+    changed: set[int] = set()
+    for request, earlier in enumerate(before):
+        prompt, one = prompts[request], ways.get(request)
+        if one is not None:
+            assert one.resumed is not None
+            kept = [prompts[one.earlier], *([answer_of(trace, one.earlier)] if answers else [])]
+            prompts[request] = np.concatenate((*kept, prompt[one.resumed :]))
+            changed.add(request)
+        elif earlier in changed:
+            length = int(trace.prompt_tokens[earlier])
+            if common_prefix(prompt, trace.prompt(earlier)) == length:
+                prompts[request] = np.concatenate((prompts[earlier], prompt[length:]))
+                changed.add(request)
     return prompts

@@ -199,6 +199,17 @@ def test_k083_reasoning_that_is_dropped_when_the_user_speaks_again() -> None:
     assert "token 320" in lever.evidence
 
 
+def test_k083_later_turns_go_on_from_what_was_kept() -> None:
+    # As above, and a fourth turn that repeats the third. Kept, both are 96 tokens longer, six whole blocks: the fourth
+    # computes what it did before, and the gain is the third turn's alone.
+    start, chain = HEAD + prose(1, 288), prose(2, 704)
+    thought = "<think>" + prose(3, 81) + "</think>"
+    third = start + chain + question(1)
+    base = base_of(talk(start, start + thought + chain, third, third + prose(4, 200)), "full:16")
+    lever = first(base)
+    assert (lever.kind, lever.gain_tokens) == ("template", 1120 - 320 - 96)
+
+
 def test_k085_a_think_marker_at_the_boundary_of_long_turns() -> None:
     # 71,324 and 80,882 tokens that part after 71,320. Blocks of 1,056 and 2,096 reach 70,752 and 71,264 either way,
     # so the template is named and nothing is gained there.
