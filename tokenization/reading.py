@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import BinaryIO
 
 import msgspec
@@ -32,6 +33,7 @@ from kvtune.tokenization.ordering import (
     oldest_first,
     settle_times,
 )
+from kvtune.tokenization.paths import files_of
 from kvtune.tokenization.rejects import REASONS, OnReject, RecordError, Rejection
 from kvtune.tokenization.request import Request
 from kvtune.tokenization.selection import NOT_SELECTED, Selection, of_one_model
@@ -132,7 +134,7 @@ def read_trace(
         format_named(format), max_line_bytes, by_field, selection or Selection(), on_reject, on_request
     )
     for name in paths:
-        reader.read_file(Source(name, stdin=stdin, progress=progress))
+        reader.read_file(name, [Source(one, stdin=stdin, progress=progress) for one in files_of(name)])
     return reader.result()
 
 
@@ -161,17 +163,18 @@ class _TraceReader:
         self._sentences: list[str] = []
         self._stats = TraceStats()
 
-    def read_file(self, source: Source) -> None:
-        """Reads one file to its end, or to where it breaks."""
-        state = FileState(source.name, self._by_field, self._selection.isolate_by)
+    def read_file(self, name: str, sources: Sequence[Source]) -> None:
+        """Reads one file, or the files of one folder as one, to the end or to where it breaks."""
+        state = FileState(name, self._by_field, self._selection.isolate_by)
         pairs = StreamPairs()
         requests: list[Request] = []
         times: list[Moment | None] = []
         formats: list[str] = []
         unused: Counter[str] = Counter()
         unwrapper = Unwrapper(self._limit, self._selection.body_field)
-        items = _apart(unwrapper.items(records_of(source, self._decoder, self._limit)))
-        for where, value, pieces in self._past_lengths(source.name, items):
+        found = chain.from_iterable(records_of(one, self._decoder, self._limit) for one in sources)
+        items = _apart(unwrapper.items(found))
+        for where, value, pieces in self._past_lengths(name, items):
             try:
                 if isinstance(value, RecordError):
                     raise value
@@ -199,15 +202,15 @@ class _TraceReader:
                 self._reject(error.at(where, pieces))
         if unwrapper.passed_over:
             state.note(PASSED_OVER, unwrapper.passed_over)
-        self._stats.files.append(source.name)
-        self._stats.timestamp_units[source.name] = settle_times(requests, times)
+        self._stats.files.append(name)
+        self._stats.timestamp_units[name] = settle_times(requests, times)
         requests = self._finish(state, requests, formats)
-        requests, said_of_order = oldest_first(source.name, requests, self._selection.order, unused)
+        requests, said_of_order = oldest_first(name, requests, self._selection.order, unused)
         self._sentences += said_of_order
         self._stats.reordered += count_reordered(requests)
         self._files.append(requests)
-        self._digests.append(source.whole_digest())
-        self._stats.bytes_read += source.bytes_read
+        self._digests += [one.whole_digest() for one in sources]
+        self._stats.bytes_read += sum(one.bytes_read for one in sources)
         for sentence, records in state.notes.items():
             self._notes[sentence] = self._notes.get(sentence, 0) + records
 

@@ -1,4 +1,4 @@
-"""Opening a trace: path or stdin, gzip and zstd by content, byte-order marks, UTF-16, and a digest of the raw bytes.
+"""Opening a trace: path, URL or stdin, compressed by content, byte-order marks, UTF-16, a digest of the raw bytes.
 
 Gives UTF-8 in chunks of bounded size, whatever the file does; knows nothing of lines, JSON and formats.
 """
@@ -11,21 +11,25 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kvtune.tokenization.errors import UnusableInputError
+from kvtune.tokenization.remote import open_remote
 
 STDIN = "-"
 CHUNK_BYTES = 1 << 20
 _GZIP_PIECE_BYTES = 16 << 10
 _ZSTD_PIECE_BYTES = 2048  # 2 KiB of zstd expand to 64 MiB at the very most
 _FREE_BYTES = 64 << 20  # below this much output no ratio is suspicious
-_MOST_EXPANSION = {"gzip": 500, "zstd": 1000}  # chat logs reach about 200 with a long window
+_MOST_EXPANSION = {
+    "gzip": 500,
+    "zstd": 1000,
+    "bzip2": 1000,
+    "xz": 1000,
+}  # chat logs: about 200, a long window
+_XZ_MEMORY = 256 << 20
 
 _UNREADABLE = (
-    (b"PK\x03\x04", "a zip archive"),
-    (b"BZh", "bzip2 data"),
-    (b"\xfd7zXZ\x00", "xz data"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"SQLite format 3\x00", "an SQLite database"),
 )
@@ -95,11 +99,10 @@ class RawFile:
         if self.name == STDIN:
             self._file = self._stdin or sys.stdin.buffer
             return
+        if "://" in self.name:
+            self._file = open_remote(self.name)
+            return
         path = Path(self.name)
-        if path.is_dir():
-            raise UnusableInputError(
-                "is a folder", where=self.name, wanted="a trace file", way_out="name the files in it"
-            )
         self._file = path.open("rb", buffering=0)
         self._size = path.stat().st_size
 
@@ -114,7 +117,7 @@ class Source:
 
     Attributes:
         name: the path as given, or "-".
-        compression: "gzip", "zstd" or None, known once reading began.
+        compression: "gzip", "zstd", "bzip2", "xz" or None, known once reading began.
         encoding: "utf-8", "utf-16" or "utf-32", known once reading began.
     """
 
@@ -149,14 +152,8 @@ class Source:
             if len(head) >= 16:
                 break
         self._refuse_archives(head)
-        pieces = _chain(head, self._raw)
-        if head.startswith(b"\x1f\x8b"):
-            self.compression = "gzip"
-            return self._measured(_gunzip(pieces))
-        if head.startswith(b"\x28\xb5\x2f\xfd"):
-            self.compression = "zstd"
-            return self._measured(_unzstd(pieces))
-        return pieces
+        self.compression = compression_of(head)
+        return unpacked(_chain(head, self._raw), self.compression)
 
     def _refuse_archives(self, head: bytes) -> None:
         for magic, what in _UNREADABLE:
@@ -165,23 +162,51 @@ class Source:
                     "not a trace file",
                     where=self.name,
                     found=what,
-                    wanted="text, gzip, zstd or Parquet",
+                    wanted="text, gzip, zstd, bzip2, xz, tar, zip or Parquet",
                     way_out="unpack or export it first",
                 )
 
-    def _measured(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Passes chunks on until the file expands beyond all measure."""
-        total = 0
-        most = _MOST_EXPANSION[self.compression or "gzip"]
-        for chunk in chunks:
-            total += len(chunk)
-            if total > _FREE_BYTES and total > most * self._raw.bytes_read:
-                raise BrokenStreamError(
-                    "decompression_bomb",
-                    f"{total >> 20} MiB out of {self._raw.bytes_read} bytes",
-                    f"at most {most} times the compressed size",
-                )
-            yield chunk
+
+def compression_of(head: bytes) -> str | None:
+    """How a file that begins like this is compressed, None where it is not."""
+    return next((name for magic, name in _COMPRESSED if head.startswith(magic)), None)
+
+
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+)
+
+
+def unpacked(chunks: Iterator[bytes], compression: str | None) -> Iterator[bytes]:
+    """The chunks, decompressed; raises `BrokenStreamError` where the data breaks or expands beyond all measure."""
+    if compression is None:
+        return chunks
+    taken = [0]
+    unpack = {"gzip": _gunzip, "zstd": _unzstd, "bzip2": _unbzip2, "xz": _unxz}[compression]
+    return measured(unpack(_counted(chunks, taken)), taken, _MOST_EXPANSION[compression])
+
+
+def _counted(chunks: Iterator[bytes], taken: list[int]) -> Iterator[bytes]:
+    for chunk in chunks:
+        taken[0] += len(chunk)
+        yield chunk
+
+
+def measured(chunks: Iterator[bytes], taken: Sequence[int], most: int) -> Iterator[bytes]:
+    """Passes chunks on until they are more than `most` times the bytes `taken` so far."""
+    total = 0
+    for chunk in chunks:
+        total += len(chunk)
+        if total > _FREE_BYTES and total > most * taken[0]:
+            raise BrokenStreamError(
+                "decompression_bomb",
+                f"{total >> 20} MiB out of {taken[0]} bytes",
+                f"at most {most} times the compressed size",
+            )
+        yield chunk
 
 
 def combined_digest(digests: Sequence[bytes]) -> str:
@@ -255,6 +280,53 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
     if started:
         raise BrokenStreamError(
             "truncated_gzip", "the end of the file inside a zstd stream", "a whole zstd file"
+        )
+
+
+def _unbzip2(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """All streams of a bzip2 file."""
+    import bz2
+
+    return _streams(raw, bz2.BZ2Decompressor, "bzip2", OSError)
+
+
+def _unxz(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """All streams of an xz file."""
+    import lzma
+
+    return _streams(raw, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY), "xz", lzma.LZMAError)
+
+
+def _streams(
+    raw: Iterator[bytes], new: Callable[[], Any], name: str, failure: type[Exception]
+) -> Iterator[bytes]:
+    """Decompresses stream after stream, a bounded piece of output at a time."""
+    stream = new()
+    started = False
+    for piece in _pieces(raw, _GZIP_PIECE_BYTES):
+        data = piece
+        while data or (started and not stream.needs_input):
+            if not started:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+            started = True
+            try:
+                out = stream.decompress(data, CHUNK_BYTES)
+            except failure as error:
+                raise BrokenStreamError(
+                    "corrupt_compression", f"damaged {name} data", f"valid {name}"
+                ) from error
+            if out:
+                yield out
+            data = b""
+            if stream.eof:
+                data = stream.unused_data
+                stream = new()
+                started = False
+    if started:
+        raise BrokenStreamError(
+            "truncated_gzip", f"the end of the file inside a stream of {name}", f"a whole {name} file"
         )
 
 

@@ -364,15 +364,18 @@ def test_nothing_usable_says_why() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("trace.zip", b"PK\x03\x04" + bytes(40), "a zip archive"),
-        ("trace.bz2", b"BZh91AY&SY" + bytes(40), "bzip2"),
+        ("trace.zip", b"PK\x03\x04" + bytes(40), "damaged"),
+        ("trace.bz2", b"BZh91AY&SY" + bytes(40), "damaged"),
+        ("trace.7z", b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7z archive"),
         ("requests.db", b"SQLite format 3\x00" + bytes(99), "an SQLite database"),
     ],
 )
-def test_archives_are_refused_by_kind(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_damaged_and_unknown_archives_are_refused_by_kind(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(UnusableInputError, match=said):
+    with pytest.raises((UnusableInputError, NoUsableRequestError), match=said):
         read_trace([str(path)])
 
 

@@ -1,9 +1,10 @@
-"""How records are packed in a file: lines, one JSON document, CSV, Parquet or Arrow; told by content, not by name."""
+"""How records are packed in a file: lines, JSON documents, CSV, Parquet, archives of these; told by content."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kvtune.tokenization.containers.archives import ZIP_MAGIC, is_tar, read_tar, read_zip
 from kvtune.tokenization.containers.columnar import MAGICS, read_columnar
 from kvtune.tokenization.containers.csv_table import is_csv, read_csv
 from kvtune.tokenization.containers.item import Item
@@ -20,15 +21,30 @@ _HEAD_BYTES = 64 << 10
 
 def records_of(source: Source, decoder: StrictDecoder, max_line_bytes: int) -> Iterator[Item]:
     """The records of a file, in file order."""
+
+    def read(name: str, chunks: Iterator[bytes]) -> Iterator[Item]:
+        return _records(name, chunks, decoder, max_line_bytes)
+
     head, chunks = _peek(source.chunks())
-    refuse_other_files(source.name, head)
+    if is_tar(head):
+        return read_tar(source.name, chunks, read)
+    if head.startswith(ZIP_MAGIC):
+        return read_zip(source.name, chunks, read)
+    return read(source.name, chunks)
+
+
+def _records(
+    name: str, stream: Iterator[bytes], decoder: StrictDecoder, max_line_bytes: int
+) -> Iterator[Item]:
+    head, chunks = _peek(stream)
+    refuse_other_files(name, head)
     if head.startswith(MAGICS):
-        return read_columnar(source.name, chunks)
+        return read_columnar(name, chunks)
     if is_document(head):
-        return read_document(source.name, chunks, decoder, max_line_bytes)
+        return read_document(name, chunks, decoder, max_line_bytes)
     if is_csv(head):
-        return read_csv(source.name, chunks, decoder, max_line_bytes)
-    return read_lines(source.name, chunks, decoder, max_line_bytes)
+        return read_csv(name, chunks, decoder, max_line_bytes)
+    return read_lines(name, chunks, decoder, max_line_bytes)
 
 
 def _peek(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

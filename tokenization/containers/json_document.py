@@ -106,6 +106,11 @@ def _parts(text: bytes) -> Iterable[bytes]:
     return [text] if _is_whole(text) else _salvaged(text, 0)
 
 
+def values_in(text: bytes) -> Iterator[bytes]:
+    """The values that follow one another in a text."""
+    return _salvaged(text, 0)
+
+
 def _salvaged(text: bytes, at: int) -> Iterator[bytes]:
     """The values that follow one another from `at` on; from one that cannot be read on, by their lines."""
     string = text.decode("utf-8", "surrogateescape")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kvtune.tokenization.containers.item import Item, stream_break, timed, too_long
+from kvtune.tokenization.containers.json_document import values_in
 from kvtune.tokenization.containers.server_log import LogLines
 from kvtune.tokenization.lines import LineSplitter, OverlongLine
 from kvtune.tokenization.rejects import RecordError
@@ -18,6 +19,7 @@ def read_lines(
     lines = LineSplitter(chunks, max_line_bytes)
     log = LogLines(max_line_bytes)
     number = 0
+    begins, concatenated = True, False
     for number, line in lines:
         where = f"{name}:{number}"
         if isinstance(line, OverlongLine):
@@ -28,7 +30,11 @@ def read_lines(
             continue
         try:
             if text[:1] == b"{":
-                yield Item(where, decoder.decode_object(text), (line,))
+                objects = values_in(text) if concatenated or begins else None
+                for item in _objects(where, text, line, decoder, objects):
+                    concatenated = concatenated or item.where != where
+                    yield item
+                begins = False
                 continue
             taken = log.take(line)
             if taken.record is None:
@@ -42,3 +48,21 @@ def read_lines(
             yield Item(where, error, (line,))
     if lines.broken:
         yield Item(f"{name}:{number + 1}", stream_break(lines.broken), ())
+
+
+def _objects(
+    where: str, text: bytes, line: bytes, decoder: StrictDecoder, objects: Iterator[bytes] | None
+) -> Iterator[Item]:
+    """The line's object; its objects where a sink writes them one after another without line ends."""
+    try:
+        yield Item(where, decoder.decode_object(text), (line,))
+    except RecordError as error:
+        parts = list(objects) if objects is not None and error.reason == "two_values" else []
+        if len(parts) < 2 or not all(part.startswith(b"{") for part in parts):
+            raise
+        for number, part in enumerate(parts):
+            name = f"{where}/{number}" if number else where
+            try:
+                yield Item(name, decoder.decode_object(part), (part,))
+            except RecordError as fault:
+                yield Item(name, fault, (part,))
