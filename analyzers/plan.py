@@ -78,6 +78,9 @@ def follow_lever(advice: Recommendation, lever: Lever, setting: Setting) -> Reco
         gain_ci95=lever.gain_ci95,
         net_gain_tokens=lever.gain_tokens,
         confidence="medium" if advice.confidence == "high" else advice.confidence,
+        why="No other match unit pays by itself. This optimization does: the changed trace was replayed.",
+        regret=None,
+        margin_tokens=None,
     )
 
 

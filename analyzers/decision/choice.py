@@ -231,8 +231,8 @@ def _regrets(regret: Regret | None, objective: Objective) -> list[str]:
         else f"At a step overhead between {low:,.0f} and {high:,.0f} tokens"
     )
     margin = (
-        f": it holds until shared prefixes are {regret.margin:,} tokens shorter"
-        if regret.margin is not None
+        f" It holds while they shrink by at most {regret.margin:,} token{'s' if regret.margin > 1 else ''}."
+        if regret.margin
         else ""
     )
     causes = (
@@ -247,7 +247,7 @@ def _regrets(regret: Regret | None, objective: Objective) -> list[str]:
         ),
         (
             regret.prompt_length,
-            f"If shared prefixes change by 8 to 32 tokens, this choice may lose up to {{}} (estimated){margin}.",
+            f"If shared prefixes change by 8 to 32 tokens, this choice may lose up to {{}} (estimated).{margin}",
         ),
     )
     return [text.format(f"{lost:.1%}") for lost, text in causes if lost > WORTH_SAYING]

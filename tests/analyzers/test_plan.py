@@ -49,6 +49,8 @@ def test_a_lever_with_a_unit_is_one_plan() -> None:
     assert advice.gain_fraction == pytest.approx(9000 / 60_000)
     assert advice.plan == (0, 1)
     assert advice.confidence == "medium"
+    assert advice.regret is None  # it was of keeping the unit
+    assert advice.why.startswith("No other match unit pays by itself.")
 
 
 def test_a_lever_without_a_unit_keeps_the_unit() -> None:

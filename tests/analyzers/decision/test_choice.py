@@ -87,6 +87,38 @@ def test_a_net_gain_below_half_a_per_cent_is_not_advised(hit: int, action: str) 
         )
 
 
+def test_a_net_gain_of_320_tokens_of_millions_is_not_advised() -> None:
+    """Two of 20 requests of 340,000 tokens gain 160 each, 0.005%: that was once a reason to set."""
+    hits = np.zeros(20, dtype=np.int64)
+    hits[:2] = 160
+    choice = pick(
+        [outcome(1024, 0), Outcome(16, hits, np.ones(20, dtype=np.int64))],
+        current=1024,
+        evidence=evidence(prompt=340_000),
+    )
+    assert (choice.action, choice.net_gain_tokens) == ("keep", 0)
+
+
+def test_the_gain_of_each_half() -> None:
+    hits = np.repeat(np.array([400, 600], dtype=np.int64), 10)
+    choice = pick([outcome(1024, 0), Outcome(16, hits, np.ones(20, dtype=np.int64))], current=1024)
+    assert choice.gain_by_half == (0.2, 0.3)
+
+
+def test_room_for_shared_prefixes_is_said_and_graded() -> None:
+    """All 20 prompts share 361 tokens with unit 352: 9 tokens of room, then 352 of 2,000 tokens are gone."""
+    short = evidence()
+    short = Evidence(short.prompt_tokens, np.full(20, 361), short.sessions, short.families, 20)
+    choice = pick([outcome(1056, 0), outcome(352, 352)], 1056, 1056, evidence=short)
+    assert (choice.action, choice.unit, choice.confidence) == ("set", 352, "low")
+    assert choice.regret is not None
+    assert choice.regret.margin == 9
+    assert choice.doubts == (
+        "If shared prefixes change by 8 to 32 tokens, this choice may lose up to 16.0% (estimated). It holds while "
+        "they shrink by at most 9 tokens.",
+    )
+
+
 def test_requests_that_never_fit_the_pool_are_doubted() -> None:
     outcomes = [outcome(1024, 0), outcome(16, 500, 2)]
     choice = pick(outcomes, 1024, refused=3)
