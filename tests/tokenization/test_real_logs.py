@@ -122,3 +122,10 @@ def test_conversations_are_found_by_messages_where_ids_change_with_every_call() 
     result, _ = read("litellm-slp.jsonl")
     named = Counter(request.session for request in result.requests)
     assert sorted(count for name, count in named.items() if name is not None) == [15, 30]
+
+
+@pytest.mark.parametrize(
+    ("log", "says"), [("tl.jsonl", True), ("litellm-slp.jsonl", True), ("l2-spend.jsonl", False)]
+)
+def test_what_a_log_cannot_hold_is_a_caveat(log: str, says: bool) -> None:
+    assert any("chat_template_kwargs" in note for note in read(log)[0].stats.notes) == says

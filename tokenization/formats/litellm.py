@@ -12,7 +12,7 @@ from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
 from kvtune.tokenization.formats.format import Draft, FileState, Format, Lost, Place, Record
 from kvtune.tokenization.formats.nested import as_json
-from kvtune.tokenization.formats.outcome import NO_ENGINE, OTHER_OPERATION
+from kvtune.tokenization.formats.outcome import NO_ENGINE, NO_ENGINE_FIELDS, OTHER_OPERATION
 from kvtune.tokenization.formats.responses_history import with_history
 from kvtune.tokenization.rejects import RecordError, describe
 from kvtune.tokenization.request import Request
@@ -54,7 +54,7 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     metadata = as_json(record.get("metadata"))
     if isinstance(metadata, dict) and (team := fields.name_in(metadata, _TEAMS)) is not None:
         place.file.memory.setdefault("litellm", Counter())[team] += 1
-    body, endpoint = _body(record, kind)
+    body, endpoint = _body(record, kind, place)
     _refuse_redacted(body)
     session = fields.name_in(record, ("session_id", "litellm_session_id", "trace_id"))
     identifier = fields.name_in(record, ("id", "request_id", "litellm_call_id"))
@@ -96,7 +96,7 @@ class _Turns:
     certain: int = 0
 
 
-def _body(record: Record, kind: str) -> tuple[Record, str]:
+def _body(record: Record, kind: str, place: Place) -> tuple[Record, str]:
     """The request's body, and the endpoint whose dialect it is in.
 
     The body that was sent to the server, else the one that came to the proxy, else what the payload says of it.
@@ -113,6 +113,7 @@ def _body(record: Record, kind: str) -> tuple[Record, str]:
         if kind == "completion" and record.get("custom_llm_provider") == _VLLM and "tools" in came:
             came = came | {"tools": as_sent_to_vllm(came["tools"])}
         return came, _ENDPOINTS[kind]
+    place.file.note(NO_ENGINE_FIELDS)
     parameters = as_json(record.get("model_parameters"))
     body = dict(parameters) if isinstance(parameters, dict) else {}
     extra = body.get("extra_body")

@@ -22,7 +22,7 @@ from kvtune.tokenization.formats.messages import checked_messages
 from kvtune.tokenization.formats.nested import as_json, refuse_cut_json
 from kvtune.tokenization.formats.nested_calls import NestedCalls
 from kvtune.tokenization.formats.openinference import is_openinference, read_span
-from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE, OTHER_OPERATION
+from kvtune.tokenization.formats.outcome import FAILED, LOGGED_TWICE, NO_ENGINE_FIELDS, OTHER_OPERATION
 from kvtune.tokenization.formats.spans import (
     Span,
     indexed,
@@ -57,6 +57,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         else:
             place.file.note("Spans that are no calls of a model: left out")
             continue
+        if found and "request_data" not in span.attributes:
+            place.file.note(NO_ENGINE_FIELDS)
         for one in found or ():
             calls.took(span.id, one.request)
             drafts.append(one)

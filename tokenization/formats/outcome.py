@@ -20,6 +20,9 @@ NEVER_BEGUN = "Cancelled requests whose prompt was not computed: passed over"
 LOGGED_TWICE = (
     "Calls logged twice (one id, a stream's start and end, or a framework and its client): counted once"
 )
+NO_ENGINE_FIELDS = (
+    "Records of this kind hold no chat_template_kwargs and no cache_salt: rendered with the defaults"
+)
 NO_ENGINE = "Requests that the gateway answered from its own cache never reached an engine: left out"
 
 _STATUS = (
