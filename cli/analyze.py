@@ -11,7 +11,6 @@ import typer
 
 from kvtune import __version__
 from kvtune.cli.analysis_options import AnalysisOptions
-from kvtune.cli.engine import split_serve_command
 from kvtune.cli.options import OUTPUT, DetailOptions, GeneralOptions, OutputOptions, option, with_options
 from kvtune.cli.output import claim_files, note, terminal_width, write_file, write_stdout
 from kvtune.cli.settings import FILE_NAME, settings_template
@@ -80,6 +79,8 @@ def analyze(
         write_file(FILE_NAME, settings_template(ctx.command).encode(), force=output.force)
         note(f"{FILE_NAME} written: uncomment what you need", quiet=general.quiet)
         return
+    from kvtune.cli.engine import split_serve_command
+
     files, words = split_serve_command(trace or [])
     if not files and asked.sizes.metrics and not check_trace:
         from kvtune.cli.no_trace import answer_without_trace
