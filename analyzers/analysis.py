@@ -86,7 +86,7 @@ class Analysis:
             results={grid: self.result_on(grid) for grid in grids},
             current_unit=self.setting.current_unit,
             recommended_unit=self.choice.unit,
-            step_overhead=self.setting.step_overhead,
+            objective=self.options.decides_in_tokens(),
             workers=self.options.workers,
         )
 

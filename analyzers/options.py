@@ -12,7 +12,7 @@ from kvtune.analyzers.routing import Route
 from kvtune.analyzers.shared import Outputs
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.step_times import ASSUMED, StepTimes
-from kvtune.analyzers.step_times.overhead import token_s
+from kvtune.analyzers.step_times.overhead import step_overhead, token_s
 
 Arrivals = Literal["sequential", "trace"]
 
@@ -66,6 +66,14 @@ class AnalyzeOptions:
         return Objective(
             self.objective, NOMINAL_OVERHEAD, token_s(self.step_times), self.step_times.info.range
         )
+
+    def decides_in_tokens(self) -> Objective:
+        """As `decides_by`, for replays whose steps are not timed: step times count as the step overhead that they give
+        a step of 64 tokens."""
+        objective = self.decides_by()
+        if not objective.in_seconds or not objective.token_s:
+            return objective
+        return Objective("overhead", round(step_overhead(self.step_times).seconds / objective.token_s))
 
     @property
     def step_overhead(self) -> int:

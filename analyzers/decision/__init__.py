@@ -7,7 +7,7 @@ Outcome per unit --> Objective (what is minimised) --> Choice (the unit, its gai
 from kvtune.analyzers.decision.choice import Cap, Choice, choose
 from kvtune.analyzers.decision.interval import session_interval
 from kvtune.analyzers.decision.line import DecisionRange, decision_line
-from kvtune.analyzers.decision.objective import Objective, best_unit, net_gain
+from kvtune.analyzers.decision.objective import Objective, net_gain
 from kvtune.analyzers.decision.outcome import Outcome
 from kvtune.analyzers.decision.regret import Evidence, Regret
 
@@ -19,7 +19,6 @@ __all__ = [
     "Objective",
     "Outcome",
     "Regret",
-    "best_unit",
     "choose",
     "decision_line",
     "net_gain",

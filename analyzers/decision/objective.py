@@ -101,12 +101,5 @@ def net_gain(outcome: Outcome, current: Outcome, step_overhead: int, requests: s
     return gain - step_overhead * steps
 
 
-def best_unit(
-    outcomes: Sequence[Outcome], current: Outcome, step_overhead: int, requests: slice = slice(None)
-) -> Outcome:
-    """The unit with the largest net gain at a step overhead; ties as in `Objective.best`."""
-    return Objective("overhead", step_overhead).best(outcomes, current, 0, requests)
-
-
 def _part(outcome: Outcome, requests: slice) -> Outcome:
     return Outcome(outcome.unit, outcome.hit_tokens[requests], outcome.prefill_steps[requests])

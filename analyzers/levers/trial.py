@@ -38,7 +38,7 @@ class Baseline:
     @property
     def computed(self) -> Int64:
         """Tokens that each request computes, its extra steps priced in, int64[R]."""
-        steps = self.options.step_overhead * self.result.prefill_steps
+        steps = self.options.decides_in_tokens().step_overhead * self.result.prefill_steps
         return self.trace.prompt_tokens - self.result.hit_tokens + steps
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvtune.analyzers.decision import Outcome, best_unit, net_gain
+from kvtune.analyzers.decision import Outcome, net_gain
 from kvtune.analyzers.pool.figures import CapacityPoint, Knee, PoolAdvice, PoolChoice
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.replay import ReplayResult
@@ -116,13 +116,14 @@ def explore_pools(
     for pool in pools:
         outcomes = [_outcome(unit, replays.of(pool, unit)) for unit in ordered]
         current = next(outcome for outcome in outcomes if outcome.unit == units.current_unit)
-        gains = [net_gain(outcome, current, units.step_overhead) for outcome in outcomes]
+        overhead = units.objective.step_overhead
+        gains = [net_gain(outcome, current, overhead) for outcome in outcomes]
         points += [
             _point(pool, unit, replays.of(pool, unit), gain)
             for unit, gain in zip(ordered, gains, strict=True)
         ]
-        best = best_unit(outcomes, current, units.step_overhead)
-        gain = net_gain(best, current, units.step_overhead)
+        best = units.objective.best(outcomes, current, int(units.task.inputs.prompt_tokens.sum()))
+        gain = net_gain(best, current, overhead)
         choices.append(
             PoolChoice(
                 num_blocks=pool,

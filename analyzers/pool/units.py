@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kvtune.analyzers.decision.objective import Objective
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.replays import ReplayTask
@@ -16,7 +17,7 @@ class ReplayedUnits:
 
     Attributes:
         config: the server. match_units: the flag's value by unit; None is unset. results: the replays of the sweep.
-        step_overhead: of one more prefill step, tokens. workers: processes that replay.
+        objective: what a choice minimises, in tokens. workers: processes that replay.
     """
 
     config: EngineConfig
@@ -25,7 +26,7 @@ class ReplayedUnits:
     results: Mapping[int, ReplayResult]
     current_unit: int
     recommended_unit: int
-    step_overhead: int
+    objective: Objective
     workers: int = 1
 
     @property

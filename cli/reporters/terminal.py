@@ -66,7 +66,9 @@ def _recommendation(report: Report, page: Page) -> list[str]:
 
 def _short_answer(report: Report, page: Page) -> list[str]:
     notes = content.caveats(report)
-    return _answer(report, page) + _caveats(notes[:MOST_CAVEATS], page)
+    return (
+        _answer(report, page) + page.paragraph(content.reason(report)) + _caveats(notes[:MOST_CAVEATS], page)
+    )
 
 
 def _answer(report: Report, page: Page) -> list[str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kvtune.analyzers.analysis import Analysis, evidence_of, find
+from kvtune.analyzers.decision import Objective
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.step_times import StepTimesInfo
+from kvtune.analyzers.step_times.linear import LinearStepTimes
 from kvtune.analyzers.sweep import no_progress
 from tests.analyzers.traces import trace_of
 
@@ -33,3 +36,13 @@ def test_prompts_that_extend_one_another_are_one_conversation() -> None:
     found = found_on(prompts)
     assert np.unique(found.sessions).tolist() == [0]
     assert evidence_of(found.trace, found.shared, found.sessions).distinct_prompts == 12
+
+
+def test_optimizations_and_pools_price_steps_as_the_step_times_do() -> None:
+    """A step takes 1 s and 10 ms a token: 100 tokens a step. What was given, or nothing known, stays as it is."""
+    times = LinearStepTimes((1.0, 0.01, 0.0, 0.0, 0.0, 0.0), StepTimesInfo(source="server"))
+    assert AnalyzeOptions(step_times=times).decides_in_tokens() == Objective("overhead", 100)
+    assert AnalyzeOptions(step_times=times, step_cost_tokens=7).decides_in_tokens() == Objective(
+        "overhead", 7
+    )
+    assert AnalyzeOptions().decides_in_tokens() == Objective("worst-case", 128)

@@ -83,6 +83,12 @@ def confidence(report: Report) -> str:
     return "" if main_lever(report) is not None else f"confidence {report.recommendation.confidence}"
 
 
+def reason(report: Report) -> str:
+    """The first sentence of why: what the choice minimises."""
+    first, found, _ = clean(report.recommendation.why).partition(". ")
+    return f"{first}." if found else first
+
+
 def gain_sentences(report: Report) -> list[str]:
     """What following the advice brings and costs, the token hit rate first."""
     advice, lever = report.recommendation, best_lever(report)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvtune.analyzers.decision import Choice, Evidence, Objective, Outcome, best_unit, choose, net_gain
+from kvtune.analyzers.decision import Choice, Evidence, Objective, Outcome, choose, net_gain
 from kvtune.analyzers.decision.choice import Cap
 from kvtune.tokenization.trace import Float64, Int32
 
@@ -50,8 +50,9 @@ def test_steps_cost_tokens() -> None:
 def test_of_a_tie_the_coarsest_wins() -> None:
     # 1,000 and 996 differ by 0.4%: the coarser. 994 is 0.6% below: not tied.
     current = outcome(1024, 0)
-    assert best_unit([current, outcome(16, 1000), outcome(32, 996)], current, 0).unit == 32
-    assert best_unit([current, outcome(16, 1000), outcome(32, 994)], current, 0).unit == 16
+    free = Objective("overhead", 0)
+    assert free.best([current, outcome(16, 1000), outcome(32, 996)], current, 0).unit == 32
+    assert free.best([current, outcome(16, 1000), outcome(32, 994)], current, 0).unit == 16
 
 
 def test_one_replayed_unit_of_several_is_kept_and_doubted() -> None:

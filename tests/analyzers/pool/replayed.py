@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kvtune.analyzers.decision import Objective
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.replay import ReplayInput, replay
@@ -27,5 +28,5 @@ def replayed(
         {unit: replay(replace(config, match_unit=flag), inputs) for unit, flag in match_units.items()},
         current_unit=current,
         recommended_unit=recommended,
-        step_overhead=step_cost,
+        objective=Objective("overhead", step_cost),
     )

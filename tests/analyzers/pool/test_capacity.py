@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtune.analyzers.decision import Outcome, best_unit, net_gain
+from kvtune.analyzers.decision import Objective, Outcome, net_gain
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.pool.capacity import SHARES, PoolReplays, explore_pools, find_knee, ladder
 from kvtune.analyzers.pool.caveat import pool_caveat
@@ -91,7 +91,7 @@ def test_points_and_choices_of_a_real_trace() -> None:
             outcomes.append(Outcome(unit, result.hit_tokens, result.prefill_steps))
             assert by_place[choice.num_blocks, unit].engine_hit_tokens == result.hit_tokens.sum()
         current = outcomes[0]
-        best = best_unit(outcomes, current, 128)
+        best = Objective("overhead", 128).best(outcomes, current, 0)
         gain = net_gain(best, current, 128)
         assert (choice.unit, choice.net_gain_tokens) == ((best.unit, gain) if gain > 0 else (528, 0))
         assert by_place[choice.num_blocks, choice.unit].net_gain_tokens == choice.net_gain_tokens
