@@ -40,6 +40,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         step_s to prefill_sequence_s: seconds, as in `LinearStepTimes.coefficients`.
         request_s: of a request outside its steps, to its first token; 0 where steps alone were timed.
+        token_bends: as `LinearStepTimes.bends`.
         step_cost_tokens: what one more prefill step costs, in prefilled tokens; None where tokens cost nothing.
         mean_error, p90_error: relative, on `held_out` batches that took no part in the fit; with `composed`, batches
             of a model twice as deep as those that were fitted.
@@ -57,6 +58,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
     context_token_s: NonNegative
     prefill_sequence_s: NonNegative
     request_s: NonNegative = 0.0
+    token_bends: tuple[tuple[int, float], ...] = ()
     step_cost_tokens: NonNegative | None
     mean_error: NonNegative
     p90_error: NonNegative
@@ -94,6 +96,7 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
                 range=(1 / (1 + error.p90), 1 + error.p90),
             ),
             self.held_out,
+            self.token_bends,
         )
 
     def sentence(self) -> str:
@@ -101,9 +104,10 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
         overhead = (
             f"{self.step_cost_tokens:,.0f} tokens" if self.step_cost_tokens is not None else "no whole token"
         )
+        token = self.prefill_token_s + sum(more for _, more in self.token_bends)
         text = (
-            f"step overhead {1000 * self.step_s:.3g} ms, the time of {overhead}; a prefilled token "
-            f"{1e6 * self.prefill_token_s:.3g} us; request overhead {1000 * self.request_s:.3g} ms; {self.errors()}"
+            f"step overhead {1000 * self.step_s:.3g} ms, the time of {overhead}; a token of a long prefill "
+            f"{1e6 * token:.3g} us; request overhead {1000 * self.request_s:.3g} ms; {self.errors()}"
         )
         return text if self.reason is None else f"{text}: too far off, it prices nothing"
 

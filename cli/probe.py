@@ -70,7 +70,7 @@ class ProbeChoices:
         option(
             "--measure-steps",
             "",
-            "Measure step times instead of replaying, for --step-times: at most 160 prompts of random tokens.",
+            "Measure step times instead of replaying, for --step-times: at most 250 prompts of random tokens.",
             PROBE,
         ),
     ] = False

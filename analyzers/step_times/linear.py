@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvtune.analyzers.step_times.info import StepTimesInfo
+from kvtune.analyzers.step_times.overhead import step_overhead, token_s
 from kvtune.analyzers.step_times.shape import StepShape
 from kvtune.tokenization.trace import Float64, Int64
 
@@ -29,19 +30,26 @@ class LinearStepTimes:
             request with prompt tokens in the step.
         info: where they come from.
         held_out: steps that `info.error` was found on.
+        bends: (tokens, seconds) pairs: beyond so many prompt tokens in one step, each takes so many seconds more; less
+            where negative. A small step reads all weights, a large one is bound by arithmetic.
     """
 
     coefficients: tuple[float, ...]
     info: StepTimesInfo = UNKNOWN
     held_out: int = 0
+    bends: tuple[tuple[int, float], ...] = ()
 
     def step_s(self, shape: StepShape) -> float:
         """Seconds of one step."""
         if not (shape.prefill_requests or shape.decode_tokens):
             return 0.0
         step, token, pair, decode, context, request = self.coefficients
+        bent = sum(
+            (shape.prefill_tokens - knot) * more for knot, more in self.bends if shape.prefill_tokens > knot
+        )
         return (
             step
+            + bent
             + shape.prefill_tokens * token
             + shape.attended_pairs * pair
             + shape.decode_tokens * decode
@@ -54,6 +62,8 @@ class LinearStepTimes:
         step, token, pair, _, _, request = self.coefficients
         pairs = tokens * (2 * start + tokens + 1) // 2
         seconds: Float64 = step + request + tokens * token + pairs * pair
+        for knot, more in self.bends:
+            seconds = seconds + np.maximum(0, tokens - knot) * more
         return np.asarray(seconds, dtype=np.float64)
 
     def decode_s(self, steps: int, requests: int, context: int) -> float:
@@ -65,6 +75,9 @@ class LinearStepTimes:
     @property
     def step_overhead_tokens(self) -> float | None:
         """What one more prefill step costs, in prefilled tokens; None where tokens cost nothing."""
+        if self.bends:
+            token, overhead = token_s(self), step_overhead(self)
+            return overhead.seconds / token if token > 0 else None
         step, token = self.coefficients[0] + self.coefficients[5], self.coefficients[1]
         return step / token if token > 0 else None
 

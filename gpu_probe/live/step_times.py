@@ -3,10 +3,11 @@
     cold prompts, a grid of lengths      TTFT = request overhead + every step that the scheduler makes of the prompt
     just below and above a block          one more step for a few more tokens
     streams, alone and together           a decode step by its number of requests
+    prompts beside streams                steps that prefill and decode
     other lengths, held out               how wrong the fit is
 
-Prompts are random token ids that nobody sent before, so nothing hits. Knows the server's wire and the fit; where the
-server comes from is for `validate`.
+Prompts are random token ids that nobody sent before, so nothing hits. Knows the server's wire and
+what to send; the fit is for `step_fit`, and where the server comes from for `validate`.
 """
 
 from __future__ import annotations
@@ -14,46 +15,44 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from kvtune.analyzers.fitted_cost import FittedStepCost, server_reason
+from kvtune.analyzers.fitted_cost import FittedStepCost
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import replay
 from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.step_times import StepShape
-from kvtune.analyzers.step_times.nonnegative import nonnegative_least_squares
 from kvtune.analyzers.sweep import replay_input
 from kvtune.gpu_probe.live.answer import Answer
 from kvtune.gpu_probe.live.client import LiveClient, RefusedRequestError
 from kvtune.gpu_probe.live.options import Listener
 from kvtune.gpu_probe.live.prediction import modelled, trace_of
 from kvtune.gpu_probe.live.requests import COMPLETIONS, Sampling, TokenBodies
+from kvtune.gpu_probe.live.step_fit import Observed, fit_server
 from kvtune.tokenization.errors import MissingDependencyError
-from kvtune.tokenization.trace import Float64, Int64, UInt32
+from kvtune.tokenization.trace import Int64, UInt32
 
-MOST_REQUESTS = 160
+MOST_REQUESTS = 250
 LONGEST = 16_384
 LENGTHS = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, LONGEST)
 BEYOND_BLOCK = 16
 """Tokens by which the longer prompt of a pair passes a block."""
-REPEATS = 4
+REPEATS = 6
 HELD_OUT = 10
 STREAMS = (1, 4, 8)
 STREAM_TOKENS = 48
+BESIDE_STREAMS = (4, 8)
+BESIDE_LENGTHS = (64, 256, 1_024)
+"""Tokens of prompts that are sent while so many streams decode."""
+BESIDE_REPEATS = 3
+LONG_STREAM_TOKENS = 256
+STREAM_START_S = 0.05
+"""Given to streams to be read; those that have not begun by the prompt's time are found out by their events."""
 SLOWEST_S = 10.0
 """Longer prompts are left out once one takes longer."""
 _SHORT_PROMPT = 32
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A length to be sent, and the prefill steps that the scheduler makes of it: StepShape features, summed."""
-
-    tokens: int
-    steps: tuple[float, ...]
 
 
 class StepTimesMeasurement:
@@ -101,10 +100,12 @@ class StepTimesMeasurement:
             if length <= lengths[-1]
         ]
         held = np.exp(self._random.uniform(np.log(24), np.log(lengths[-1]), HELD_OUT)).astype(int).tolist()
-        fitted = await self._time([*lengths, *pairs])
-        tried = await self._time(held)
+        fitted = [*lengths, *pairs]
+        alone = await self._time([*fitted, *held])
         decoded = [await self._decode(streams) for streams in STREAMS]
-        return fit_server(fitted, tried, decoded, longest=lengths[-1], device=device)
+        beside = [row for streams in BESIDE_STREAMS for row in await self._beside(streams, lengths[-1])]
+        rows, tried = [*alone[: len(fitted)], *decoded, *beside], alone[len(fitted) :]
+        return fit_server(rows, tried, longest=lengths[-1], device=device)
 
     async def _warm_up(self, lengths: Sequence[int]) -> list[int]:
         """Each length once, unmeasured: kernels are compiled at first use. Gives the lengths that are fast enough."""
@@ -117,8 +118,8 @@ class StepTimesMeasurement:
                 break
         return kept
 
-    async def _time(self, lengths: Sequence[int]) -> list[tuple[Prompt, float]]:
-        """The median TTFT of each length, in rounds over all of them, so that drifts meet all alike."""
+    async def _time(self, lengths: Sequence[int]) -> list[Observed]:
+        """The least TTFT of each length, in rounds over all of them: drifts meet all alike, disturbances add."""
         rounds = []
         for place in range(REPEATS):
             self._listener.progress("step times", self._sent, MOST_REQUESTS)
@@ -127,10 +128,12 @@ class StepTimesMeasurement:
             for index in order.tolist():
                 seconds[index] = await self._send(lengths[index])
             rounds.append(seconds)
-        typical = np.median(np.array(rounds), axis=0).tolist()
-        return [(self.steps_of(length), time) for length, time in zip(lengths, typical, strict=True)]
+        fastest = np.min(np.array(rounds), axis=0).tolist()
+        return [
+            Observed(self.steps_of(length), 1, time) for length, time in zip(lengths, fastest, strict=True)
+        ]
 
-    async def _decode(self, streams: int) -> tuple[StepShape, float]:
+    async def _decode(self, streams: int) -> Observed:
         """A decode step of `streams` requests: what their tokens after the first take, over their number.
 
         Events are not counted: a token may decode to no text, and then has none of its own.
@@ -142,18 +145,58 @@ class StepTimesMeasurement:
             for answer in answers
         ]
         context = streams * (_SHORT_PROMPT + STREAM_TOKENS // 2)
-        return StepShape(0, 0, 0, streams, context), max(median(seconds), 1e-6)
+        return Observed((StepShape(0, 0, 0, streams, context),), 0, max(median(seconds), 1e-6))
 
-    def steps_of(self, tokens: int) -> Prompt:
+    async def _beside(self, streams: int, longest: int) -> list[Observed]:
+        """The median TTFT of prompts sent while `streams` requests decode; without those that the streams missed.
+
+        A prompt waits for the step under way: one decode step is added to its own, half a one more or less.
+        """
+        lengths = [length for length in BESIDE_LENGTHS if length <= longest]
+        tokens = min(LONG_STREAM_TOKENS, (self._config.max_model_len or LONGEST) - _SHORT_PROMPT - 1)
+        first = await self._send(_SHORT_PROMPT)
+        tasks = [asyncio.create_task(self._ask(_SHORT_PROMPT, tokens)) for _ in range(streams)]
+        prompts: list[tuple[int, Answer]] = []
+        try:
+            await asyncio.sleep(STREAM_START_S + 2 * first)
+            for length in lengths * BESIDE_REPEATS:
+                prompts.append((length, await self._ask(length, 1)))
+                if any(task.done() for task in tasks):
+                    break
+            answers = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        begun, ended = (
+            max(answer.events[0] for answer in answers),
+            min(answer.events[-1] for answer in answers),
+        )
+        context = streams * (_SHORT_PROMPT + tokens // 2)
+        rows = []
+        for length in lengths:
+            seconds = [
+                answer.events[0] - answer.sent
+                for sent, answer in prompts
+                if sent == length and answer.sent > begun and answer.events[0] < ended
+            ]
+            if seconds:
+                steps = [
+                    step._replace(decode_tokens=streams, decode_context=context)
+                    for step in self.steps_of(length)
+                ]
+                waited = StepShape(0, 0, 0, streams, context)
+                rows.append(Observed((waited, *steps), 1, median(seconds)))
+        return rows
+
+    def steps_of(self, tokens: int) -> tuple[StepShape, ...]:
         """The prefill steps of a prompt that finds nothing cached."""
         trace = trace_of([np.zeros(tokens, dtype=np.int64)])
         inputs = replay_input(trace, find_shared_prefixes(trace, "none"))
         chunks = replay(modelled(self._config), inputs).prefill_chunks
-        features = np.zeros(6)
-        for _, start, count in chunks.tolist():
-            shape = StepShape(count, 1, count * (2 * start + count + 1) // 2, 0, 0)
-            features += shape.features()
-        return Prompt(tokens, tuple(features.tolist()))
+        return tuple(
+            StepShape(count, 1, count * (2 * start + count + 1) // 2, 0, 0)
+            for _, start, count in chunks.tolist()
+        )
 
     async def _send(self, tokens: int) -> float:
         """Seconds to the first token of a prompt that nobody sent before."""
@@ -180,50 +223,3 @@ class StepTimesMeasurement:
                 wanted="0",
             )
         return answer
-
-
-def fit_server(
-    fitted: Sequence[tuple[Prompt, float]],
-    held: Sequence[tuple[Prompt, float]],
-    decoded: Sequence[tuple[StepShape, float]],
-    *,
-    longest: int,
-    device: str,
-) -> FittedStepCost:
-    """Step times and the overhead of a request, by non-negative least squares of relative errors.
-
-    Args:
-        fitted, held: prompts and their seconds to the first token; `held` take no part in the fit.
-        decoded: shapes of decode steps and their seconds.
-    """
-    prompt_rows = [[*prompt.steps[:5], 1.0] for prompt, _ in fitted]
-    decode_rows = [[*shape.features()[:5], 0.0] for shape, _ in decoded]
-    seconds = np.array([*(time for _, time in fitted), *(time for _, time in decoded)])
-    matrix = np.array(prompt_rows + decode_rows)
-    solution = nonnegative_least_squares(matrix / seconds[:, None], np.ones(len(seconds)))
-    predicted = np.array([[*prompt.steps[:5], 1.0] for prompt, _ in held]) @ solution
-    errors: Float64 = np.abs(predicted / np.array([time for _, time in held]) - 1)
-    step, token, pair, decode, context, request = solution.tolist()
-    mean_error, p90_error = float(errors.mean()), float(np.quantile(errors, 0.9))
-    reason = server_reason(mean_error, p90_error)
-    return FittedStepCost(
-        step_s=step,
-        prefill_token_s=token,
-        attended_pair_s=pair,
-        decode_sequence_s=decode,
-        context_token_s=context,
-        prefill_sequence_s=0.0,
-        request_s=request,
-        step_cost_tokens=step / token if token > 0 else None,
-        mean_error=mean_error,
-        p90_error=p90_error,
-        median_error=float(np.median(errors)),
-        held_out=len(held),
-        longest_context_tokens=longest,
-        device=device,
-        rung="L3",
-        covers="model",
-        layers=0,
-        extrapolates=reason is None,
-        reason=reason,
-    )

@@ -30,7 +30,7 @@ def steps(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=2 * START_S,
     )
     assert code == 0, errors
-    assert "at most 160 prompts of random tokens" in errors
+    assert "at most 250 prompts of random tokens" in errors
     return report
 
 
