@@ -7,7 +7,6 @@ installed, else a stand-in for the one name that the recipe imports.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import re
 import sys
@@ -136,22 +135,17 @@ NGINX = [
 ]
 
 
-def test_the_nginx_log(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(NGINX) + "\n"))
-    exec(block("nginx-log"), {})
-    out, errors = capsys.readouterr()
-    assert errors == "line 3: no request body\n"
-    path = tmp_path / "trace.jsonl"
-    path.write_text(out)
+def test_the_nginx_log(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join([*NGINX, block("nginx-log")]) + "\n")
     result = read_trace([str(path)])
     assert (result.stats.rejected, result.stats.reordered) == (0, 1)
-    first, second = result.requests
+    first, second, shown = result.requests
     assert (first.text, first.server) == ("Once", "127.0.0.1:9101")
     assert second.messages == [{"role": "user", "content": 'Grüße "x" \\n \x07'}]
     assert first.arrival is not None and second.arrival is not None
     assert second.arrival - first.arrival == pytest.approx(0.105)
+    assert (shown.text, shown.arrival) == ("Once", second.arrival)
 
 
 SPAN = {

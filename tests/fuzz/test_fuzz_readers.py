@@ -6,16 +6,20 @@ A seed is a test case. A few run with the tests; `make fuzz` runs 100,000 (this 
 from __future__ import annotations
 
 import argparse
+import bz2
 import contextlib
 import copy
 import gzip
 import io
 import json
+import lzma
 import math
 import random
 import resource
 import sys
+import tarfile
 import time
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +38,7 @@ from kvtune.tokenization.media import has_media, media_digest
 from kvtune.tokenization.reading import read_trace
 from kvtune.tokenization.rejects import Rejection
 from kvtune.tokenization.request import Request
+from kvtune.tokenization.selection import Selection
 
 REAL = Path(__file__).parents[1] / "data" / "logs" / "real"
 DATA = Path(__file__).parents[1] / "data" / "formats"
@@ -187,9 +192,13 @@ def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
 
 def _packed(rng: random.Random, data: bytes) -> bytes:
     """The file as it is, or as a file can be packed, whole or cut."""
-    what = rng.randrange(7)
+    what = rng.randrange(10)
     if what == 0:
         return b"\xef\xbb\xbf" + data
+    if what == 5:
+        return _cut(rng, rng.choice((bz2, lzma)).compress(data))
+    if what == 6:
+        return _cut(rng, _archived(rng, data))
     if what == 1:
         return _cut(rng, gzip.compress(data, 1))
     if what == 2:
@@ -200,6 +209,72 @@ def _packed(rng: random.Random, data: bytes) -> bytes:
     if what == 4:
         return b"[" + data.replace(b"\n", b",\n") + b"]"
     return data
+
+
+def _archived(rng: random.Random, data: bytes) -> bytes:
+    """The file twice in an archive."""
+    held = io.BytesIO()
+    if rng.random() < 0.5:
+        with zipfile.ZipFile(held, "w") as archive:
+            archive.writestr("a", data)
+            archive.writestr("../b\x1b", gzip.compress(data, 1))
+        return held.getvalue()
+    with tarfile.open(fileobj=held, mode="w") as tape:
+        for name in ("a", "../b\x1b"):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tape.addfile(info, io.BytesIO(data))
+    return mutated_tar(rng, held.getvalue())
+
+
+def mutated_tar(rng: random.Random, data: bytes) -> bytes:
+    """The archive, at times with a byte of a header changed."""
+    damaged = bytearray(data)
+    if rng.random() < 0.5:
+        damaged[rng.randrange(512)] = rng.randrange(256)
+    return bytes(damaged)
+
+
+PREFIXES = (
+    "2026-01-02T03:04:05.678Z ",
+    "2026-01-02T03:04:05Z stdout F ",
+    "2026-01-02T03:04:05Z stderr P ",
+    "[pod/a/b] ",
+    "gw-1  | ",
+    "Jan 02 03:04:05 host a[1]: ",
+)
+
+
+def wrapped(rng: random.Random, record: Any) -> str:
+    """A record as a line, at times inside what a shipper puts around it."""
+    text = json.dumps(record, ensure_ascii=rng.random() < 0.5)
+    for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2, 7))):
+        name = rng.choice(
+            (
+                "message",
+                "log",
+                "line",
+                "_raw",
+                "_source",
+                "payload",
+                "event",
+                "data",
+                "values",
+                "hits",
+                "body",
+            )
+        )
+        held = rng.choice((text, _loaded(text), [_loaded(text)], [["1796080956746691000", text]]))
+        outer = {name: held, rng.choice(("time", "@timestamp", "stream", "sessionId")): _hostile(rng)}
+        text = json.dumps(outer)
+    return rng.choice(PREFIXES) + text if rng.random() < 0.2 else text
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _cut(rng: random.Random, data: bytes) -> bytes:
@@ -253,7 +328,7 @@ def fuzz(known: Format, seed: int) -> None:
     data, records = rng.choice(seeds(known.name))
     if records and rng.random() < 0.6:
         changed = [mutated_record(rng, record) if rng.random() < 0.7 else record for record in records]
-        lines = [json.dumps(record, ensure_ascii=rng.random() < 0.5) for record in changed]
+        lines = [wrapped(rng, record) for record in changed]
         text = "\n".join(lines) if rng.random() < 0.8 else f"[{', '.join(lines)}]"
         data = text.encode("utf-8", "surrogatepass")
     else:
@@ -273,6 +348,7 @@ def fuzz(known: Format, seed: int) -> None:
             stdin=io.BytesIO(data),
             max_line_bytes=rng.choice((64, 4096, 1 << 28)),
             by_field=rng.choice((None, None, "metadata.pod")),
+            selection=Selection(body_field=rng.choice((None, None, None, "body", "message.body"))),
             on_reject=keep,
         )
     except KvtuneError as error:

@@ -98,7 +98,12 @@ def _converse(one: Any, field: str) -> list[Message]:
         elif isinstance(thought, str):
             thoughts.append(thought)
         elif "cachePoint" not in held:
-            parts.append({"type": next(iter(held), "unknown")})
+            kind = next(iter(held), "nothing")
+            if kind == "text":
+                raise RecordError(
+                    "wrong_type", f"{field}.text", found=describe(held["text"]), wanted="a string"
+                )
+            parts.append({"type": kind})
     role = one.get("role")
     if parts or calls or not results:
         results.append(

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kvtune.tokenization.clock import Moment
 from kvtune.tokenization.formats import fields
 from kvtune.tokenization.formats.bodies import read_body
 from kvtune.tokenization.formats.drafts import origin_of
@@ -39,7 +40,8 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         )
     body = as_json(record["body"])
     url = record.get("url")
-    origin = origin_of(record, place, body if isinstance(body, dict) else {}, record.get("response"))
+    held = body if isinstance(body, dict) else {}
+    origin = origin_of(record, place, held, record.get("response"), time=_arrival(record))
     apart = fields.name_in(record, (_ISOLATED,))
     if apart is not None and origin.identity.tenant is None:
         identity = place.file.shared(msgspec.structs.replace(origin.identity, tenant=apart))
@@ -50,6 +52,14 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
         "body",
         url if isinstance(url, str) else None,
     )
+
+
+def _arrival(record: Record) -> Moment | None:
+    """When the request came: as logged, or by its end and duration (nginx, by the log format of the docs)."""
+    ended, took = record.get("ended"), record.get("took")
+    if isinstance(ended, float) and isinstance(took, float | int) and "timestamp" not in record:
+        return Moment(round(ended - took, 3))
+    return fields.time_of(record)
 
 
 def write_line(request: Request) -> bytes:
