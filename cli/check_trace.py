@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvtune.cli.reporters.content.log_check import short_id
 from kvtune.cli.reporters.numbers import clean, count, percent, plural, seconds
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _lengths(loaded: LoadedTrace) -> list[tuple[str, str]]:
     return [
         (
             "!",
-            f"{text} ({percent(agree / number)}). First that differs: {clean(trace.ids[first])}, "
+            f"{text} ({percent(agree / number)}). First that differs: {short_id(trace.ids[first])}, "
             f"{count(int(logged[first]))} logged, {count(int(trace.prompt_tokens[first]))} counted here.",
         )
     ]

@@ -258,8 +258,8 @@ def _caveats(encoded: EncodeInfo) -> tuple[str, ...]:
         )
     if encoded.logged_media:
         notes.append(
-            f"{encoded.logged_media:,} requests hold images or other media, as long as the logged prompt tokens leave "
-            "for them."
+            f"Requests with images or other media: {encoded.logged_media:,} take the length that the logged prompt "
+            "tokens leave for them."
         )
     if encoded.untimed_dates:
         notes.append(

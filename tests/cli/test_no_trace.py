@@ -99,6 +99,16 @@ def test_check_trace_names_what_differs(kvtune: Callable[..., tuple[int, str]], 
     assert "! Cached tokens: not logged" in text
 
 
+def test_a_long_id_is_shortened(kvtune: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(
+        json.dumps({"id": "resp_" + "x" * 500, "prompt": [1, 2], "usage": {"prompt_tokens": 9}}) + "\n"
+    )
+    for more in (("--check-trace",), ("--groups", "full:16")):
+        text = kvtune("analyze", path, *more)[1].replace(" ", "")
+        assert "resp_" + "x" * 54 + "…,9logged" in text
+
+
 def test_check_trace_without_counts(kvtune: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     assert "! Prompt tokens: not logged" in kvtune("analyze", _trace(tmp_path, None), "--check-trace")[1]
 

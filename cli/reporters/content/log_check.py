@@ -7,6 +7,7 @@ from kvtune.analyzers.report import Report
 from kvtune.cli.reporters.numbers import clean, count, plural
 
 LOG_CHECK_TITLE = "The log's own numbers"
+_LONGEST_ID = 60
 
 
 def log_check_sentences(report: Report) -> list[str]:
@@ -31,6 +32,12 @@ def log_check_sentences(report: Report) -> list[str]:
     return sentences + [f"Likely cause: {clean(cause.text)}" for cause in check.causes]
 
 
+def short_id(name: str) -> str:
+    """A request's id; gateways make some of hundreds of characters."""
+    text = clean(name)
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
+
+
 def _agreement(agree: int, compared: int) -> str:
     if agree == compared:
         return f"all {plural(compared, 'request')} agree" if compared > 1 else "1 request agrees"
@@ -41,6 +48,6 @@ def _first(difference: Difference | None, logged: str, counted: str) -> str:
     if difference is None:
         return ""
     return (
-        f" First that differs: {clean(difference.id)}, {count(difference.logged)} {logged}, "
+        f" First that differs: {short_id(difference.id)}, {count(difference.logged)} {logged}, "
         f"{count(difference.counted)} {counted}."
     )
