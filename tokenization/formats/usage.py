@@ -88,6 +88,9 @@ _PLACES = (
     "token_usage",
     "tokenUsage",
 )
+_HEADS = tuple((place, place.partition(".")[0]) for place in (*_PLACES, ""))
+"""Each place with its first step, the record itself last."""
+
 _NESTED = ("response", "response_body", "responseBody", "metadata", "output", "outputs", "body")
 
 
@@ -110,7 +113,9 @@ def usage_of(record: Mapping[str, Any], response: Any = None) -> Usage:
     """
     best = NO_USAGE
     for root in _roots(record, response):
-        for place in (*_PLACES, ""):
+        for place, head in _HEADS:
+            if place and root.get(head) is None:
+                continue
             held = as_json(dig(root, place) if place else root)
             if not isinstance(held, dict):
                 continue
