@@ -44,9 +44,16 @@ class Pair:
                 title=f"{lever.title}, and {step}",
                 what=f"{lever.what} With that, {step}.",
                 flags=lever.flags if self.unit is None else (*(lever.flags or ()), flag),
+                gain_tokens=self.gain.tokens,
+                gain_ci95=self.gain.interval,
             ),
             self.gain,
         )
+
+
+def with_best_unit(base: Baseline, found: Found) -> Found:
+    """A lever together with the unit that suits it best."""
+    return on_best_unit(base, found.gain).found(found.lever)
 
 
 def on_best_unit(base: Baseline, gain: Gain) -> Pair:
@@ -59,8 +66,9 @@ def on_best_unit(base: Baseline, gain: Gain) -> Pair:
     assert world is not None
     prompt_tokens = int(world.trace.prompt_tokens.sum())
     least = LEAST_NET_GAIN * prompt_tokens
-    if int((world.shared.shared - world.result.hit_tokens).sum()) < least:
-        return Pair(gain)
+    more_shared = int(world.shared.shared.sum()) - int(base.shared.shared.sum())
+    if more_shared < least or int((world.shared.shared - world.result.hit_tokens).sum()) < least:
+        return Pair(gain)  # what units bring, they bring without the edit
     options, config = world.options, world.config
     candidates = unit_candidates(config, profile_for(config.version).profile, options.units)
     task = ReplayTask(

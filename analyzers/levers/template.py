@@ -22,7 +22,7 @@ from kvtune.analyzers.levers.history import (
     rendered_answer,
     turns_before,
 )
-from kvtune.analyzers.levers.joint import on_best_unit
+from kvtune.analyzers.levers.joint import with_best_unit
 from kvtune.analyzers.levers.spans import common_prefix
 from kvtune.analyzers.levers.trial import Baseline, Found, measure, try_change
 from kvtune.analyzers.levers.wording import Wording
@@ -70,13 +70,12 @@ def template(base: Baseline, wording: Wording) -> list[Found]:
     levers = [
         _preserve(base, names, rewritten, edited, wording, answers=answers) for names, rewritten in trials
     ]
-    kept = [lever for lever in levers if lever is not None]
-    if (
-        len(usual) > 1
-        and levers[-1] is not None
-        and levers[-1] is not max(kept, key=lambda one: one.gain.tokens)
-    ):
-        kept.pop()
+    if levers:
+        best = max(range(len(levers)), key=lambda place: levers[place].gain.tokens)
+        levers[best] = with_best_unit(base, levers[best])
+        if len(levers) > 1 and best != len(levers) - 1:
+            levers.pop()
+    kept = [lever for lever in levers if lever.gain.tokens > 0]
     # Other levers do not count answers as cached, so none of them can be built upon these.
     return [replace(one, gain=replace(one.gain, after=None)) for one in kept] if other_base else kept
 
@@ -120,15 +119,12 @@ def _preserve(
     wording: Wording,
     *,
     answers: bool,
-) -> Found | None:
+) -> Found:
     before = turns_before(base.trace, base.shared)
     changed = with_prompts(base.trace, _verbatim(base.trace, rewritten, before, answers=answers))
     if answers:
         changed = with_answers(changed, _answers(base.trace, rewritten))
-    pair = on_best_unit(base, try_change(base, trace=changed))
-    gain = pair.gain
-    if gain.tokens <= 0:
-        return None
+    gain = try_change(base, trace=changed)
     first, cause = rewritten[0], " or ".join(causes)
     evidence = (
         f"{cause} in {len(rewritten):,} of {len(base.trace):,} requests, first in {base.trace.ids[first.request]!r}, "
@@ -148,7 +144,7 @@ def _preserve(
         evidence=evidence,
         limits="not where dropping it is wanted, to save context or because the model was trained so",
     )
-    return pair.found(lever)
+    return Found(lever, gain)
 
 
 def _answers(trace: TokenTrace, rewritten: list[Rewritten]) -> list[UInt32]:
