@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvtune.analyzers.decision import Choice
 from kvtune.analyzers.plan import follow_lever
-from kvtune.analyzers.report import Lever, PlanStep, Recommendation, RegretInfo
+from kvtune.analyzers.report import Confidence, Lever, PlanStep, Recommendation, RegretInfo
 from kvtune.analyzers.why import Setting
 
 
@@ -47,12 +47,14 @@ def recommendation(
     caveats: tuple[str, ...],
     lever: Lever | None = None,
     plan: tuple[PlanStep, ...] = (),
+    pool_allows: Confidence = "high",
 ) -> Recommendation:
     """Put a choice into the report's words.
 
     Args:
         caveats: those of the inputs; doubts about the choice go first.
         lever: the optimization that leads the plan, if one does. plan: all steps.
+        pool_allows: the highest confidence that what is known of the pool allows.
     """
     changes = choice.action in ("set", "unset")
     worst = choice.regret.worst if choice.regret is not None else None
@@ -65,7 +67,7 @@ def recommendation(
         gain_fraction=choice.gain_tokens / int(setting.prompt_tokens.sum()),
         gain_ci95=choice.interval,
         net_gain_tokens=choice.net_gain_tokens,
-        confidence=choice.confidence,
+        confidence=pool_allows if choice.confidence == "high" else choice.confidence,
         why=why,
         caveats=(*choice.doubts, *caveats),
         objective=choice.objective.kind,

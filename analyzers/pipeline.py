@@ -22,7 +22,7 @@ from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
 from kvtune.analyzers.plan import leading_lever, plan_of, unit_of
 from kvtune.analyzers.pool.capacity import explore_pools
-from kvtune.analyzers.pool.caveat import pool_caveat
+from kvtune.analyzers.pool.caveat import pool_caveat, pool_confidence
 from kvtune.analyzers.pool.footprint import footprints, pool_for
 from kvtune.analyzers.report import (
     DecisionRangeInfo,
@@ -175,6 +175,15 @@ def analyze(
             ),
             lever=lever,
             plan=steps,
+            pool_allows=pool_confidence(
+                config,
+                needs,
+                pools,
+                points,
+                recommended_unit=found.choice.unit,
+                prompt_tokens=int(trace.prompt_tokens.sum()),
+                least_blocks=_least_blocks(config, provenance),
+            ),
         ),
         plan=steps,
         decision_line=tuple(
@@ -190,6 +199,12 @@ def analyze(
         load=_load(found, progress) if options.loads else (),
         requests=request_rows(trace, found.shared, found.outcomes) if options.per_request else msgspec.UNSET,
     )
+
+
+def _least_blocks(config: EngineConfig, provenance: Provenance) -> int | None:
+    """The low end of the pool's estimate, where the replay took its size from the estimate."""
+    estimate = provenance.hardware.settled.num_blocks if provenance.hardware is not None else None
+    return estimate.low if estimate is not None and config.num_blocks == estimate.estimate else None
 
 
 def _net_gains(found: Analysis) -> dict[int, int]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kvtune.analyzers.decision import Objective, Outcome, net_gain
 from kvtune.analyzers.layout import EngineConfig, parse_groups
 from kvtune.analyzers.pool.capacity import SHARES, PoolReplays, explore_pools, find_knee, ladder
-from kvtune.analyzers.pool.caveat import pool_caveat
-from kvtune.analyzers.pool.figures import PoolAdvice, PoolChoice
+from kvtune.analyzers.pool.caveat import pool_caveat, pool_confidence
+from kvtune.analyzers.pool.figures import CapacityPoint, PoolAdvice, PoolChoice
 from kvtune.analyzers.pool.footprint import footprints
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.replay import replay
@@ -144,3 +144,35 @@ def test_the_caveat_says_what_is_known_of_the_pool() -> None:
     assert "down to 9 blocks" in same
     (other,) = pool_caveat(config, needs, choices((9, 4), (18, 2), (36, 4)), 4)
     assert "With 18 blocks another match unit gains more" in other
+
+
+def test_a_pool_that_may_change_the_choice_is_never_of_high_confidence() -> None:
+    """With 18 blocks another unit nets 30 tokens and this one 10: 20 of 1,000 are 2%, of 4,000 half a per cent."""
+    config = EngineConfig(groups=LAYOUT)
+    inputs, _ = inputs_of([[1] * 20, [1] * 20])
+    needs = footprints(
+        replayed(config, inputs, UNITS, current=8, recommended=4), ["a", "b"], replay_again=False
+    )
+    enough = needs.enough_blocks
+    assert enough is not None
+    advice = PoolAdvice(choices=(PoolChoice(num_blocks=18, unit=2, net_gain_tokens=30),))
+    point = CapacityPoint(num_blocks=18, unit=4, engine_hit_tokens=0, evicted_blocks=0, net_gain_tokens=10)
+
+    def allowed(config: EngineConfig, prompt_tokens: int = 1000, least_blocks: int | None = None) -> str:
+        return pool_confidence(
+            config,
+            needs,
+            advice,
+            [point],
+            recommended_unit=4,
+            prompt_tokens=prompt_tokens,
+            least_blocks=least_blocks,
+        )
+
+    assert allowed(config) == "medium"
+    assert allowed(config, 4000) == "high"
+    given = replace(config, num_blocks=18)
+    assert allowed(given) == "high"
+    assert allowed(given, least_blocks=enough - 1) == "medium"
+    assert allowed(given, least_blocks=enough) == "high"
+    assert allowed(replace(given, enable_prefix_caching=False), least_blocks=enough - 1) == "high"
