@@ -5,7 +5,9 @@ A pure function of the report, the width and whether to colour. Knows no file an
 
 from __future__ import annotations
 
-from kvtune.analyzers.report import Report
+from collections.abc import Sequence
+
+from kvtune.analyzers.report import Lever, Report
 from kvtune.cli.reporters import content
 from kvtune.cli.reporters.layout import INDENT, Page, sparkline
 from kvtune.cli.reporters.numbers import clean, interval, plural, signed
@@ -25,7 +27,7 @@ def render_terminal(report: Report, *, width: int = 80, colour: bool = False, de
     if not details:
         for section in (
             _short_answer,
-            _levers,
+            _short_levers,
             _log_check,
             _validation,
             _short_candidates,
@@ -116,11 +118,26 @@ def _more(report: Report, page: Page) -> list[str]:
     ]
 
 
+def _short_levers(report: Report, page: Page) -> list[str]:
+    shown = content.telling_levers(report)
+    lines = _listed_levers(shown, page)
+    rest = len(report.levers) - len(shown)
+    if rest:
+        what = "optimization" if not shown else "smaller or less certain optimization"
+        few = " of less than 0.5% or with an uncertain gain" if not shown else ""
+        lines += ["", *page.paragraph(f"{plural(rest, what)}{few}: --details.", "dim")]
+    return lines
+
+
 def _levers(report: Report, page: Page) -> list[str]:
-    if not report.levers:
+    return _listed_levers(report.levers, page)
+
+
+def _listed_levers(levers: Sequence[Lever], page: Page) -> list[str]:
+    if not levers:
         return []
     lines = page.heading("Other optimizations", "each replayed on this trace")
-    for number, lever in enumerate(report.levers, 1):
+    for number, lever in enumerate(levers, 1):
         gain = f"{signed(lever.gain_tokens)} tokens ({interval(lever.gain_ci95)})"
         lines += page.paragraph(f"{number}. {clean(lever.what)}", rest="     ")
         lines += page.paragraph(gain, first="     ", rest="     ")

@@ -33,6 +33,7 @@ from kvtune.cli.reporters.content.sentences import (
     step_times_sentence,
     struck_units,
     subject,
+    telling_levers,
     windows_sentence,
 )
 from kvtune.cli.reporters.content.table import Column, Role, Table
@@ -96,6 +97,7 @@ __all__ = [
     "step_times_sentence",
     "struck_units",
     "subject",
+    "telling_levers",
     "telling_rows",
     "validation_table",
     "windows_sentence",

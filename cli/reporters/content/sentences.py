@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvtune.analyzers.decision.objective import LEAST_NET_GAIN
 from kvtune.analyzers.report import UNDECIDABLE, Lever, Losses, Report
 from kvtune.cli.reporters.numbers import (
     clean,
@@ -17,6 +18,7 @@ from kvtune.cli.reporters.numbers import (
     signed_percent,
 )
 
+MOST_LEVERS = 3
 _BLOCK_OVER_MISSED = 4
 """How much larger than what is just missed a block must be: in small ones every prefix ends near a boundary."""
 
@@ -51,6 +53,13 @@ def serve_flags(report: Report) -> tuple[str, ...]:
     """What the advice adds to the serve command."""
     lever = main_lever(report)
     return report.recommendation.flags if lever is None else lever.flags or ()
+
+
+def telling_levers(report: Report) -> list[Lever]:
+    """The optimizations that are worth a reader's time: three at most, intervals above zero, at least 0.5% of the
+    prompt tokens. The others are folded."""
+    least = LEAST_NET_GAIN * report.trace.prompt_tokens
+    return [lever for lever in report.levers if lever.is_proven and lever.gain_tokens >= least][:MOST_LEVERS]
 
 
 def levers_hint(report: Report) -> str:

@@ -108,6 +108,19 @@ def test_where_no_unit_pays_the_best_lever_is_the_one_thing_to_do(report: Report
     assert content.gain_sentences(other)[1].startswith("+3,168 tokens net")
 
 
+def test_three_optimizations_are_shown_and_the_rest_is_folded(report: Report) -> None:
+    # 0.5% of the prompt tokens is the least that is shown; an interval that touches zero is not.
+    least = -(-report.trace.prompt_tokens // 200)
+    shown = msgspec.structs.replace(report.levers[0], gain_tokens=least, gain_ci95=(1, least))
+    small = msgspec.structs.replace(shown, gain_tokens=least - 1)
+    unsure = msgspec.structs.replace(shown, gain_ci95=(0, least))
+    other = msgspec.structs.replace(report, levers=(unsure, shown, small, shown, shown, shown))
+    assert content.telling_levers(other) == [shown] * 3
+    assert "3 smaller or less certain optimizations: --details." in render_terminal(
+        other, width=100, details=False
+    )
+
+
 def test_levers_are_mentioned_where_they_were_not_tried(report: Report) -> None:
     assert content.levers_hint(report) == ""
     assert "--levers" in content.levers_hint(msgspec.structs.replace(report, levers=()))
