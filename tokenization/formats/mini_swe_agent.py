@@ -38,7 +38,10 @@ def _read(record: Record, place: Place) -> Iterable[Draft]:
     sent = [_as_sent(one) for one in messages]
     drafts = list(expand(sent, origin, "messages", tools=[_BASH] if calls else None, unanswered=False))
     answers = [one for at, one in enumerate(messages) if at and one.get("role") == "assistant"]
-    return [draft._replace(time=_time(answer)) for draft, answer in zip(drafts, answers, strict=True)]
+    times = [_time(answer) for answer in answers]
+    if None in times:  # version 1 has none, version 2 some: the order of messages says more
+        return drafts
+    return [draft._replace(time=time) for draft, time in zip(drafts, times, strict=True)]
 
 
 def _as_sent(one: Any) -> Any:
