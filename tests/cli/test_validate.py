@@ -199,7 +199,7 @@ def test_gpu_without_a_gpu_exits_with_4(capsys):
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    for arguments in (["--gpu"], ["--device", "cuda"]):
+    for arguments in (["--gpu"], ["--device", "cuda"], ["--gpu", "--measure-steps"]):
         assert main(["validate", *arguments]) == 4
         error = capsys.readouterr().err
         assert "there is no GPU for --gpu" in error
@@ -218,3 +218,17 @@ def test_the_model_clock_gives_the_same_bytes_but_for_what_is_measured(tmp_path,
         documents.append(json.dumps(document))
     capsys.readouterr()
     assert documents[0] == documents[1]
+
+
+def test_steps_measured_on_the_bundled_engine_stand_in_the_report(tmp_path, monkeypatch):
+    """Whatever the machine's noise: a fit with its held-out error, and one that is too far off says why."""
+    from kvtune.gpu_probe.engine import calibrate
+
+    monkeypatch.setattr(calibrate, "PREFILLS", (16, 64))
+    monkeypatch.setattr(calibrate, "BUDGET_S", 0.0)
+    path = tmp_path / "steps.json"
+    validate(TRACE, "--device", "cpu", "--measure-steps", "--json", str(path))
+    found = json.loads(path.read_bytes())["validation"]
+    assert found["clock"] == "virtual"
+    assert found["step_cost"]["held_out"] > 0
+    assert found["step_cost"]["extrapolates"] == (found["step_cost"]["reason"] is None)
