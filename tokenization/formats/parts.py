@@ -33,7 +33,7 @@ def content_of(parts: list[Part]) -> str | list[Part] | None:
     """Parts as a message's content: one text is a plain string, as most clients would send it."""
     if not parts:
         return None
-    if len(parts) == 1 and parts[0].get("type") == "text":
+    if len(parts) == 1 and parts[0].get("type") == "text" and "text" in parts[0]:
         text: str = parts[0]["text"]
         return text
     return parts
