@@ -36,6 +36,18 @@ class _Member(NamedTuple):
     chunks: Iterator[bytes]
 
 
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    EOFError,
+)
+"""What the libraries raise for an archive that is damaged or locked."""
+
+
 def is_tar(head: bytes) -> bool:
     """Whether a file that begins like this is a tar archive."""
     return head[_TAR_MARK_AT : _TAR_MARK_AT + len(_TAR_MARK)] == _TAR_MARK
@@ -75,19 +87,8 @@ def _read_members(name: str, members: Iterator[_Member], read: ReadStream) -> It
                 )
     except BrokenStreamError as error:
         yield Item(f"{name}:1", stream_break(error), ())
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        RuntimeError,
-        OSError,
-        EOFError,
-    ) as error:
-        broken = BrokenStreamError(
-            "corrupt_compression", type(error).__name__, "a whole archive without password"
-        )
-        yield Item(f"{name}:1", stream_break(broken), ())
+    except _BROKEN as error:
+        yield Item(f"{name}:1", stream_break(_broken(error)), ())
 
 
 def _shown(name: str) -> str:
@@ -96,11 +97,24 @@ def _shown(name: str) -> str:
 
 def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     head = b""
+    chunks = _guarded(chunks)
     for chunk in chunks:
         head += chunk
         if len(head) >= 16:
             break
     return unpacked(_chain(head, chunks), compression_of(head))
+
+
+def _guarded(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same chunks; where the archive breaks, the error of every broken stream: whoever reads on knows that one."""
+    try:
+        yield from chunks
+    except _BROKEN as error:
+        raise _broken(error) from error
+
+
+def _broken(error: Exception) -> BrokenStreamError:
+    return BrokenStreamError("corrupt_compression", type(error).__name__, "a whole archive without password")
 
 
 def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
