@@ -23,6 +23,9 @@ from kvtune.tokenization.trace import Float64, Int32, Int64
 SHIFTS = (-32, -8, 8, 32)
 """Tokens by which a shared prefix may change: a date, a tool's name, a sentence."""
 
+FINE_UNIT = 16
+"""Tokens: the best of other units is expected to lose no more than the shift, rounded up to that."""
+
 WORTH_SAYING = 0.005
 """Of all prompt tokens: a smaller loss is not put into words, and ends no margin."""
 
@@ -175,9 +178,11 @@ def _over_shift(
     place: int, costs: Float64, outcomes: Sequence[Outcome], evidence: Evidence, shift: int
 ) -> float:
     """The loss against the best unit after the shift. Some unit, replayed or not, may then fit as well as the chosen
-    one fits now, but for 32 tokens a request: states then lie elsewhere, which moved boundaries do not tell."""
+    one fits now, but for the shift in whole blocks of 16: states then lie elsewhere, which moved boundaries do not
+    tell."""
     sums = shifted_costs(costs, outcomes, evidence, shift)
-    fitting = float(costs[place].sum()) + max(SHIFTS) * int((evidence.shared > 0).sum())
+    unavoidable = -(-abs(shift) // FINE_UNIT) * FINE_UNIT
+    fitting = float(costs[place].sum()) + unavoidable * int((evidence.shared > 0).sum())
     best = min(float(sums.min()), fitting)
     return max(0.0, float(sums[place]) - best) / max(1.0, float(evidence.prompt_tokens.sum()))
 
