@@ -21,6 +21,7 @@ from kvtune.analyzers.log_check.trials import MOST_REQUESTS, Trials, beginning
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.pool.units import ReplayedUnits
 from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.profiles.server_defaults import SMALLEST_STEP_BUDGET
 from kvtune.analyzers.replay import ReplayResult
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
@@ -170,6 +171,7 @@ def find(
         caps=[
             *(Cap("low" if one.decides else "medium", one.sentence, one.decides) for one in trace.doubts),
             *(checked.caps if checked is not None else ()),
+            *_assumed(trace, config, options),
         ],
     )
     choice = _beside_connector(choice, config, sizes)
@@ -198,6 +200,20 @@ def find(
         choice,
         checked.info if checked is not None else None,
     )
+
+
+def _assumed(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions) -> list[Cap]:
+    """A step budget that nobody gave decides where long prompts are cut, and so which states exist."""
+    longest = int(trace.prompt_tokens.max())
+    if not options.assumed_step_budget or longest <= SMALLEST_STEP_BUDGET:
+        return []
+    return [
+        Cap(
+            "medium",
+            f"Step budget not given: assuming {config.max_num_batched_tokens:,} tokens; vLLM takes 2,048 to 16,384, by "
+            "GPU. Pass --hardware or --max-num-batched-tokens.",
+        )
+    ]
 
 
 def _beside_connector(choice: Choice, config: EngineConfig, sizes: ResolvedSizes) -> Choice:

@@ -33,6 +33,7 @@ class AnalyzeOptions:
         levers: also try what beside the unit would recover tokens, by replaying changed traces.
         loads: multiples of the trace's own rate under which telling units are replayed as well.
         per_request: list every request.
+        assumed_step_budget: nobody said what the server's step budget is.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
         seed: of the interval's resampling and of random routing. workers: processes that replay, this one included.
         check_integrity: verify the bookkeeping's conservation laws after every request of the sweep; slow.
@@ -51,6 +52,7 @@ class AnalyzeOptions:
     levers: bool = False
     loads: tuple[float, ...] = ()
     per_request: bool = False
+    assumed_step_budget: bool = False
     replicas: int = 1
     route: Route = "sticky"
     seed: int = 0

@@ -7,6 +7,8 @@ Each step stands in its own file; here they are only put in order.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from kvtune.analyzers.advice import Worth, recommendation
@@ -35,6 +37,8 @@ from kvtune.analyzers.report import (
     Report,
 )
 from kvtune.analyzers.rows import candidate_rows, engine_info, losses_row, request_rows, shared_info
+from kvtune.analyzers.step_times import StepTimes, StepTimesInfo
+from kvtune.analyzers.step_times.overhead import step_overhead
 from kvtune.analyzers.sweep import Progress, no_progress
 from kvtune.analyzers.units import minimum_shared_prefix
 from kvtune.analyzers.why import explain_choice
@@ -120,7 +124,7 @@ def analyze(
             seed=options.seed,
             prefill_s=found.prefill_s,
         ),
-        step_times=options.step_times.info if found.prefill_s is not None else None,
+        step_times=_step_times(options.step_times) if found.prefill_s is not None else None,
         hardware=provenance.hardware,
         log_check=found.log_check,
         losses=LossesBySetting(
@@ -220,6 +224,13 @@ def _advised_grid(found: Analysis, lever: Lever | None) -> int:
     """The hit alignment of the plan: the leading optimization's, where it was replayed by itself, else the choice's."""
     unit = unit_of(lever) if lever is not None else None
     return unit if unit in {outcome.unit for outcome in found.outcomes} and unit else found.choice.unit
+
+
+def _step_times(times: StepTimes) -> StepTimesInfo:
+    """Where they come from, and the overhead that they give a small step."""
+    found = step_overhead(times)
+    known = (found.low, found.high) if math.isfinite(found.high) else None
+    return msgspec.structs.replace(times.info, overhead_tokens=known)
 
 
 def _load(found: Analysis, progress: Progress) -> tuple[LoadPoint, ...]:

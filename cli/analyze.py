@@ -210,6 +210,8 @@ def analyze_traces(
         ) -> Report:
             ready.price.check(server.config.groups)
             options = ready.options if step_times is None else replace(ready.options, step_times=step_times)
+            if server.size_source in ("startup-log", "metrics") and server is not ready.server:
+                options = replace(options, assumed_step_budget=False)  # it was asked
             return find_unit(
                 ready.loaded.trace,
                 server.config,

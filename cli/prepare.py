@@ -104,6 +104,7 @@ def prepare(
     if server is None:  # the model that the trace names gives the sizes, too
         server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
     price.check(server.config.groups)
+    options = replace(options, assumed_step_budget=_assumes_step_budget(server))
     chosen = step_times_of(server.sized) if server.sized is not None else ChosenStepTimes(None)
     if price.fitted is None and chosen.times is not None:
         options = replace(options, step_times=chosen.times)
@@ -144,3 +145,7 @@ def _encoding(
         template_kwargs=serve.template_kwargs if serve is not None else {},
         excludes_tools=serve is not None and serve.excludes_tools,
     )
+
+
+def _assumes_step_budget(server: Server) -> bool:
+    return server.sized is not None and server.sized.flags.max_num_batched_tokens is None

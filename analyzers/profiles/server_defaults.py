@@ -35,6 +35,8 @@ class BatchDefaults(NamedTuple):
 _LARGEST = BatchDefaults(16_384, 1_024)
 _LARGE = BatchDefaults(8_192, 1_024)
 _OTHER = BatchDefaults(2_048, 256)
+SMALLEST_STEP_BUDGET = _OTHER.max_num_batched_tokens
+"""Prompts up to this length are one step on every GPU, but for what the splitter adds."""
 _LARGEST_SINCE: Release = (0, 28)
 _GB10_SMALL_SINCE: Release = (0, 33)
 

@@ -31,6 +31,8 @@ class StepTimesInfo(msgspec.Struct, frozen=True, kw_only=True):
         tensor_parallel: GPUs that share each layer.
         provenance: one sentence on what was measured or read.
         error: on held-out steps; None where none were held out.
+        overhead_tokens: [low, high] step overhead of small prefill steps on an idle server, tokens; None where it was
+            not looked for, or where tokens cost nothing.
         range: [low, high] factors between which a real step's time is expected, over the predicted one.
     """
 
@@ -40,3 +42,4 @@ class StepTimesInfo(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str = ""
     error: StepTimesError | None = None
     range: tuple[float, float] = (1.0, 1.0)
+    overhead_tokens: tuple[float, float] | None = None

@@ -175,7 +175,11 @@ def decision_sentence(report: Report) -> str:
     ]
     parts.append(f"above: {named(line[-1].unit)}")
     times = report.step_times
-    source = "" if times is None else " Step times decide here; this line is for other servers."
+    source = ""
+    if times is not None:
+        own = times.overhead_tokens
+        here = f" This server, idle: {own[0]:,.0f} to {own[1]:,.0f} tokens." if own is not None else ""
+        source = f"{here} Step times decide, chunk by chunk."
     return f"Best match unit by step overhead: {'; '.join(parts)}.{source}"
 
 

@@ -17,6 +17,7 @@ from kvtune.cli.reporters.html.charts import (
     waterfall_chart,
     windows_chart,
 )
+from kvtune.cli.reporters.html.decision import decision_chart
 from kvtune.cli.reporters.numbers import clean, interval, percent, signed
 
 _HERE = Path(__file__).parent
@@ -48,6 +49,11 @@ def render_html(report: Report) -> str:
             if family.histogram is not None and len(report.families) > 1
         ],
         part_charts=_part_charts(report),
+        decision=decision_chart(
+            report.decision_line,
+            report.engine.default_match_unit,
+            report.step_times.overhead_tokens if report.step_times is not None else None,
+        ),
         units=units_chart(report.candidates, unit, report.recommendation.current_unit, report.capacity),
         waterfalls=[
             (title, waterfall_chart(losses, report.shared.tokens, f"From shared to reused tokens, {title}"))
