@@ -27,8 +27,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from kvtune.analyzers.hardware import parse_hardware
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
-from kvtune.analyzers.step_times import ASSUMED
+from kvtune.analyzers.step_times import ASSUMED, StepTimes
+from kvtune.analyzers.step_times.kernels import (
+    KernelQuery,
+    KernelStepTimes,
+    UnknownToKernelsError,
+    library_version,
+)
 from kvtune.gpu_probe.engine.calibrate import Harness, calibrate
 from kvtune.gpu_probe.engine.clocks import ModelClock
 from kvtune.gpu_probe.engine.devices import device_label, open_device
@@ -39,7 +46,7 @@ from kvtune.gpu_probe.engine.stand_in import BUNDLED
 from kvtune.gpu_probe.engine.step import Segment
 from kvtune.gpu_probe.engine.weights import synthetic_weights
 from kvtune.gpu_probe.engine.workload import Workload, make_workload
-from kvtune.tokenization.errors import MissingDependencyError
+from kvtune.tokenization.errors import MissingDependencyError, UnusableInputError
 from kvtune.tokenization.trace import TokenTrace
 
 COUNTS = ("hit_tokens", "prefill_steps", "copies", "evicted_blocks", "preemptions")
@@ -155,7 +162,7 @@ def differences(device: torch.device) -> dict[str, object]:
     return found
 
 
-def speed(device: torch.device, peak: dict[str, float]) -> dict[str, float]:
+def speed(device: torch.device, peak: dict[str, float]) -> dict[str, object]:
     spec = wide()
     config = EngineConfig(
         groups=(KVCacheGroup("mamba", 528, count=3, mode="align"), KVCacheGroup("full", 528))
@@ -166,7 +173,7 @@ def speed(device: torch.device, peak: dict[str, float]) -> dict[str, float]:
     taken = seconds(lambda: harness.run(packed), 5)
     attention = 4 * 4 * 32 * 128 * 2048 * 2049 // 2
     products = 2 * (spec.active_parameters() - spec.vocab_size * spec.hidden_size) * 8192
-    found = {
+    found: dict[str, object] = {
         "prefill_tok_s": 8192 / taken,
         "prefill_share": (products + attention) / taken / peak["matmul_flop_s"],
     }
@@ -180,8 +187,54 @@ def speed(device: torch.device, peak: dict[str, float]) -> dict[str, float]:
         found[f"decode_{batch}_ms"] = 1000 * taken
         found[f"decode_{batch}_share"] = (weights + keys + states) / taken / peak["copy_byte_s"]
     model = calibrate(probe).cost
+    found["against_kernels"] = against_kernels(model, torch.cuda.get_device_name(device))
     found |= {"step_cost_mean_error": model.info.error.mean, "step_cost_p90_error": model.info.error.p90}
     return found
+
+
+def wide_config(layers: int = 4) -> str:
+    """`wide` as the config.json of the family that `aiconfigurator-core` knows."""
+    text = {
+        "model_type": "qwen3_5_text",
+        "dtype": "bfloat16",
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": layers,
+        "layer_types": [
+            "full_attention" if layer % 4 == 3 else "linear_attention" for layer in range(layers)
+        ],
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "attn_output_gate": True,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "max_position_embeddings": 262_144,
+        "vocab_size": 151_936,
+    }
+    return json.dumps(
+        {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text}
+    )
+
+
+def against_kernels(measured: StepTimes, gpu_name: str) -> dict[str, float] | str:
+    """Steps of the wide model as measured here over what `aiconfigurator-core` sums of kernels, by tokens in the step; or
+    why there is no such comparison."""
+    try:
+        gpu = parse_hardware(gpu_name).gpu
+        if gpu.kernels is None:
+            return f"no kernels were measured on {gpu.name}"
+        kernels = KernelStepTimes(KernelQuery(wide_config(), gpu.kernels), gpu.name, library_version())
+        tokens = np.array([64, 256, 1024, 4096], dtype=np.int64)
+        ratios = measured.prefill_s(np.zeros(4, dtype=np.int64), tokens) / kernels.prefill_s(
+            np.zeros(4, dtype=np.int64), tokens
+        )
+    except (UnknownToKernelsError, UnusableInputError, MissingDependencyError) as error:
+        return str(error)
+    return dict(zip(map(str, tokens.tolist()), ratios.round(3).tolist(), strict=True))
 
 
 def main() -> int:

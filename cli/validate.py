@@ -67,6 +67,8 @@ def validate(
     if stored is not None:
         refuse_typed_options(ctx, traces[0])
         traces, asked = as_stored(stored, traces[0], asked)
+    if device == "cuda" and asked.engine.hardware is None:
+        asked = replace(asked, engine=replace(asked.engine, hardware=_this_gpu(quiet=general.quiet)))
     stated, self_check = asked, not traces
     if self_check:
         note("no trace given: a self-check of this machine with the bundled sample", quiet=general.quiet)
@@ -117,6 +119,23 @@ def validate(
         raise typer.Abort
     if not validation.agrees or (asked.input.strict and found.ready.loaded.info.rejected):
         raise typer.Exit(1)
+
+
+def _this_gpu(*, quiet: bool) -> str | None:
+    """This machine's GPU, where its data sheet is known."""
+    import torch
+
+    from kvtune.analyzers.hardware import parse_hardware
+
+    name = torch.cuda.get_device_name()
+    try:
+        parse_hardware(name)
+    except UnusableInputError:
+        note(
+            f"no data sheet of {name[:60]!r}: pass --hardware memory=...,bandwidth=...,bf16=...", quiet=quiet
+        )
+        return None
+    return name
 
 
 def _self_check(asked: AnalysisOptions) -> tuple[list[str], AnalysisOptions]:

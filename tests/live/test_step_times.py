@@ -34,6 +34,7 @@ def steps(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report
 
 
+@pytest.mark.thorough
 def test_held_out_prompts_take_what_was_predicted(steps: Path) -> None:
     report = json.loads(steps.read_text())
     cost = report["validation"]["step_cost"]

@@ -81,7 +81,9 @@ def headline(report: Report) -> str:
     if advice.action == "unset":
         return f"Drop --prefix-match-unit: the default, {advice.unit:,}, is best"
     if advice.action == "keep":
-        return f"Keep match unit {advice.unit:,}"
+        if advice.unit == report.engine.default_match_unit:
+            return f"Leave --prefix-match-unit unset ({advice.unit:,})"
+        return f"Keep --prefix-match-unit {advice.unit}"
     if advice.why == UNDECIDABLE:
         return "This log cannot decide the match unit"
     return "No match unit changes what this engine reuses"
