@@ -221,8 +221,7 @@ def wide_config(layers: int = 4) -> str:
 
 
 def against_kernels(measured: StepTimes, gpu_name: str) -> dict[str, float] | str:
-    """Steps of the wide model as measured here over what `aiconfigurator-core` sums of kernels, by tokens in the step; or
-    why there is no such comparison."""
+    """Measured steps of the wide model over `aiconfigurator-core`'s, by tokens in the step; or why there are none."""
     try:
         gpu = parse_hardware(gpu_name).gpu
         if gpu.kernels is None:
