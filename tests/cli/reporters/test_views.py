@@ -82,7 +82,7 @@ def test_struck_and_idle_units_are_grouped_by_reason(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("action", "words"),
-    [("keep", "Keep match unit 96"), ("unset", "Drop"), ("cannot_help", "No match unit changes")],
+    [("keep", "Keep --prefix-match-unit 96"), ("unset", "Drop"), ("cannot_help", "No match unit changes")],
 )
 def test_every_action_has_its_headline(report: Report, action: str, words: str) -> None:
     advice = msgspec.structs.replace(report.recommendation, action=action, flags=())
