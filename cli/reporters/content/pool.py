@@ -210,8 +210,5 @@ def choices_table(report: Report) -> Table | None:
         Column("best unit"),
         Column(f"net gain over {advice.current_unit:,}"),
     )
-    note = (
-        "Largest net gain in tokens over the current unit in the same pool, of those within 0.5% the coarsest; "
-        "the interval of the gain is not asked here."
-    )
+    note = "Chosen in each pool by what the recommendation minimizes; the interval of the gain is not asked here."
     return Table(columns, tuple(rows), tuple(roles), note)
