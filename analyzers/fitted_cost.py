@@ -31,6 +31,9 @@ model in its place."""
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 
+SERVER_SLACK = 2
+"""A time to first token holds more than its steps, so a server's fit may be so many times as far off as a step's."""
+
 _STATE_A_NUMBER = "or state a number of tokens"
 
 
@@ -74,6 +77,11 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
     extrapolates: bool
     reason: str | None = None
 
+    @property
+    def is_of_server(self) -> bool:
+        """Whether a server's times to first token were fitted; else steps of the bundled engine."""
+        return self.rung.startswith("L3")
+
     def step_times(self) -> LinearStepTimes:
         """The same as a model of step times."""
         error = StepTimesError(mean=self.mean_error, p90=self.p90_error)
@@ -87,10 +95,10 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
                 self.prefill_sequence_s,
             ),
             StepTimesInfo(
-                source="server" if self.rung.startswith("L3") else "engine",
+                source="server" if self.is_of_server else "engine",
                 hardware=self.device,
                 provenance=f"measured on {self.device}"
-                if self.rung.startswith("L3")
+                if self.is_of_server
                 else f"measured by the bundled engine: {self.device}, {self.rung}",
                 error=error,
                 range=(1 / (1 + error.p90), 1 + error.p90),
@@ -129,14 +137,6 @@ class FittedStepCost(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
 
-def server_reason(mean_error: float, p90_error: float) -> str | None:
-    """Why a fit of a server's times to first token prices nothing; None where it may be used. A request's time holds
-    more than its steps, so it may be twice as far off as a step."""
-    if mean_error <= 2 * LARGEST_MEAN_ERROR and p90_error <= 2 * LARGEST_P90_ERROR:
-        return None
-    return f"{held_out_error(mean_error, p90_error)}, above {2 * LARGEST_MEAN_ERROR:.0%} or {2 * LARGEST_P90_ERROR:.0%}"
-
-
 def check_usable(fitted: FittedStepCost | None, source: str) -> FittedStepCost:
     """The fit of a report's validation, if it may price the model that it was made for; `source` names the report.
 
@@ -160,20 +160,15 @@ def check_usable(fitted: FittedStepCost | None, source: str) -> FittedStepCost:
             wanted=f"above 0, at most {_LARGEST_COST:,}",
             way_out=f"validate again on a quiet machine, {_STATE_A_NUMBER}",
         )
-    measured = fitted.rung.startswith("L3")
-    factor = 2 if measured else 1
-    reason = (
-        server_reason(fitted.mean_error, fitted.p90_error)
-        if measured
-        else beyond_limits(fitted.mean_error, fitted.p90_error, fitted.held_out)
-    )
+    slack = SERVER_SLACK if fitted.is_of_server else 1
+    reason = beyond_limits(fitted.mean_error, fitted.p90_error, fitted.held_out, slack)
     if reason is not None:
         raise UnusableInputError(
             "the fitted step cost is too far off to price anything",
             where=source,
             field=field,
             found=fitted.errors(),
-            wanted=f"at most {factor * LARGEST_MEAN_ERROR:.0%} and {factor * LARGEST_P90_ERROR:.0%}",
+            wanted=f"at most {slack * LARGEST_MEAN_ERROR:.0%} and {slack * LARGEST_P90_ERROR:.0%}",
             way_out=f"validate again on a quiet machine, {_STATE_A_NUMBER}",
         )
     if fitted.covers in ("layers", "stand_in"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvtune.analyzers.step_times.info import StepTimesInfo
 from kvtune.analyzers.step_times.overhead import step_overhead, token_s
-from kvtune.analyzers.step_times.shape import StepShape
+from kvtune.analyzers.step_times.shape import StepShape, attended_pairs
 from kvtune.tokenization.trace import Float64, Int64
 
 LARGEST_MEAN_ERROR = 0.10
@@ -60,8 +60,7 @@ class LinearStepTimes:
     def prefill_s(self, start: Int64, tokens: Int64) -> Float64:
         """Seconds of steps that hold one chunk each."""
         step, token, pair, _, _, request = self.coefficients
-        pairs = tokens * (2 * start + tokens + 1) // 2
-        seconds: Float64 = step + request + tokens * token + pairs * pair
+        seconds: Float64 = step + request + tokens * token + attended_pairs(start, tokens) * pair
         for knot, more in self.bends:
             seconds = seconds + np.maximum(0, tokens - knot) * more
         return np.asarray(seconds, dtype=np.float64)
@@ -98,13 +97,16 @@ def held_out_error(mean_error: float, p90_error: float) -> str:
     return f"held-out error: mean {mean_error:.1%}, p90 {p90_error:.1%}"
 
 
-def beyond_limits(mean_error: float, p90_error: float, held_out: int) -> str | None:
-    """Why a fit with these held-out errors says nothing beyond its steps; None where it may be used."""
-    if held_out and mean_error <= LARGEST_MEAN_ERROR and p90_error <= LARGEST_P90_ERROR:
+def beyond_limits(mean_error: float, p90_error: float, held_out: int, slack: int = 1) -> str | None:
+    """Why a fit with these held-out errors says nothing beyond its steps; None where it may be used.
+
+    Args:
+        slack: by how much the limits are wider for what was timed than for single steps.
+    """
+    largest_mean, largest_p90 = slack * LARGEST_MEAN_ERROR, slack * LARGEST_P90_ERROR
+    if held_out and mean_error <= largest_mean and p90_error <= largest_p90:
         return None
-    return (
-        f"{held_out_error(mean_error, p90_error)}, above {LARGEST_MEAN_ERROR:.0%} or {LARGEST_P90_ERROR:.0%}"
-    )
+    return f"{held_out_error(mean_error, p90_error)}, above {largest_mean:.0%} or {largest_p90:.0%}"
 
 
 ASSUMED = LinearStepTimes(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvtune.analyzers.fitted_cost import FittedStepCost, server_reason
+from kvtune.analyzers.fitted_cost import SERVER_SLACK, FittedStepCost
 from kvtune.analyzers.step_times import LinearStepTimes, StepShape
+from kvtune.analyzers.step_times.linear import beyond_limits
 from kvtune.analyzers.step_times.nonnegative import nonnegative_least_squares
 from kvtune.tokenization.trace import Float64
 
@@ -52,7 +53,6 @@ def fit_server(
 
     Args:
         longest: tokens of the longest prompt. device: what was measured, in words.
-
     """
     knots = [knot for knot in KNOTS if knot < longest / 2]
     seconds = np.array([row.seconds for row in fitted])
@@ -66,7 +66,7 @@ def fit_server(
     fit = ServerFit(times, request)
     errors = np.abs(np.array([fit.predict(row) / row.seconds for row in held_out]) - 1)
     mean, p90 = float(errors.mean()), float(np.quantile(errors, 0.9))
-    reason = server_reason(mean, p90)
+    reason = beyond_limits(mean, p90, len(errors), SERVER_SLACK)
     return FittedStepCost(
         step_s=step,
         prefill_token_s=slopes[0],
