@@ -142,8 +142,7 @@ def find(
         progress=progress,
         meanwhile=partial(meanwhile, trace),
     )
-    times = options.step_times
-    prefill_s = sweep.prefill_s(times) if times.info.source != "none" else None
+    prefill_s = sweep.prefill_s(options.step_times)
     outcomes = sweep.outcomes(candidates, prefill_s, task.inputs.arrival)
     objective = options.decides_by()
     grid = {row.unit: row.effective_unit for row in candidates}

@@ -124,7 +124,7 @@ def family_rows(
                     longest=int(shared[members].max()),
                     minimum_shared=minimum_shared,
                     requests=len(members),
-                    grid=recommended,
+                    alignment=recommended,
                     keeps_states=keeps_states,
                 )
                 if caches
@@ -138,7 +138,7 @@ def family_rows(
 
 
 def _advice(
-    verdict: Verdict, *, longest: int, minimum_shared: int, requests: int, grid: int, keeps_states: bool
+    verdict: Verdict, *, longest: int, minimum_shared: int, requests: int, alignment: int, keeps_states: bool
 ) -> tuple[str, ...]:
     if requests == 1:
         return ()  # nothing of its own to come back to
@@ -150,4 +150,4 @@ def _advice(
             f"its prompts share at most {longest:,} tokens; prompts that diverge later can resume from "
             f"{minimum_shared:,} on: {way}",
         )
-    return tuple(kind.advice.format(grid=grid) for kind in LOSS_KINDS if kind.verdict == verdict)
+    return tuple(kind.advice.format(alignment=alignment) for kind in LOSS_KINDS if kind.verdict == verdict)

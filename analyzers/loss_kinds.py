@@ -27,8 +27,8 @@ LOSS_KINDS = (
         "granularity",
         "below the hit alignment",
         "below_alignment",
-        "most of what it loses lies past the last multiple of {grid:,} tokens: only a finer hit alignment, or a shared "
-        "prefix that ends just past a multiple, reuses it",
+        "most of what it loses lies past the last multiple of {alignment:,} tokens: only a finer hit alignment, or a "
+        "shared prefix that ends just past a multiple, reuses it",
     ),
     LossKind(
         "window",

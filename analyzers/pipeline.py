@@ -71,7 +71,7 @@ def analyze(
     levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
     lever = leading_lever(found.choice, [one.lever for one in levers])
     steps = plan_of(found.choice, found.setting, lever, _net_gains(found))
-    advised = _advised_grid(found, lever)
+    advised = _advised_unit(found, lever)
     today, then = found.result_on(found.setting.current_unit), found.result_on(advised)
     losses_today, losses_then = (
         losses_by_request(
@@ -220,10 +220,11 @@ def _net_gains(found: Analysis) -> dict[int, int]:
     }
 
 
-def _advised_grid(found: Analysis, lever: Lever | None) -> int:
+def _advised_unit(found: Analysis, lever: Lever | None) -> int:
     """The hit alignment of the plan: the leading optimization's, where it was replayed by itself, else the choice's."""
     unit = unit_of(lever) if lever is not None else None
-    return unit if unit in {outcome.unit for outcome in found.outcomes} and unit else found.choice.unit
+    replayed = {outcome.unit for outcome in found.outcomes}
+    return unit if unit is not None and unit in replayed else found.choice.unit
 
 
 def _step_times(times: StepTimes) -> StepTimesInfo:

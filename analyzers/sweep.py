@@ -45,9 +45,11 @@ class Sweep:
     def _replayed(self, unit: int) -> int:
         return unit if unit in self.results else self.default_unit
 
-    def prefill_s(self, step_times: StepTimes) -> dict[int, Float64]:
+    def prefill_s(self, step_times: StepTimes) -> dict[int, Float64] | None:
         """float64[R] by unit: seconds of each request's prefill steps: each alone, or, in a replay by timestamps, what
-        they add to the steps that they run in."""
+        they add to the steps that they run in; None where no step times are known."""
+        if step_times.info.source == "none":
+            return None
         under_load = {unit: result.added_prefill_s for unit, result in self.results.items()}
         if all(seconds is not None for seconds in under_load.values()):
             return {unit: seconds for unit, seconds in under_load.items() if seconds is not None}

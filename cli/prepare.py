@@ -67,12 +67,9 @@ def prepare(
         UnusableInputError: an option, a file, or sizes that nothing gives.
         NoUsableRequestError: nothing is left of the trace.
     """
-    files, words = split_serve_command(traces)
-    serve = parse_serve_command(words, serve_flags(asked.engine)) if words else None
-    if serve is not None:
-        asked = replace(asked, model=replace(asked.model, model=asked.model.model or serve.model))
-        if serve.ignored:
-            note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
+    files, serve, asked = _with_serve_command(traces, asked)
+    if serve is not None and serve.ignored:
+        note(f"passed over in the serve command: {', '.join(serve.ignored)}", quiet=general.quiet)
     model, sizes, engine, replay = asked.model, asked.sizes, asked.engine, asked.replay
     if replay.route != "sticky" and replay.replicas == 1:
         raise UnusableInputError("chooses among --replicas", field="--route", wanted="--replicas N beside it")
@@ -124,12 +121,20 @@ def load_only(
 
     Raises: as `load_trace`.
     """
-    files, words = split_serve_command(traces)
-    serve = parse_serve_command(words, serve_flags(asked.engine)) if words else None
-    if serve is not None:
-        asked = replace(asked, model=replace(asked.model, model=asked.model.model or serve.model))
+    files, serve, asked = _with_serve_command(traces, asked)
     encoding = _encoding(asked, detail, serve, None)
     return load_trace(files, asked.input, asked.model, encoding, progress, force=force, quiet=general.quiet)
+
+
+def _with_serve_command(
+    traces: list[str], asked: AnalysisOptions
+) -> tuple[list[str], ServeCommand | None, AnalysisOptions]:
+    """The files, the serve command among the arguments, and the options with the model that it serves."""
+    files, words = split_serve_command(traces)
+    if not words:
+        return files, None, asked
+    serve = parse_serve_command(words, serve_flags(asked.engine))
+    return files, serve, replace(asked, model=replace(asked.model, model=asked.model.model or serve.model))
 
 
 def _encoding(

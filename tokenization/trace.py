@@ -19,6 +19,7 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt32 = npt.NDArray[np.uint32]
 Float64 = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class TokenTrace:
     logged_prompt_tokens: Int64 | None = None
     logged_cached_tokens: Int64 | None = None
     media_items: Int64 | None = None
-    trusted_lengths: npt.NDArray[np.bool_] | None = None
+    trusted_lengths: Bool | None = None
     outputs: UInt32 | None = None
     output_offsets: Int64 | None = None
     retokenised_outputs: int = 0
@@ -120,7 +121,7 @@ class TokenTrace:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, keep: npt.NDArray[np.bool_]) -> TokenTrace:
+    def select(self, keep: Bool) -> TokenTrace:
         """The trace of the requests where `keep` (bool[R]) is set, in their order. Namespaces are dense again."""
         kept = np.flatnonzero(keep)
         places = kept.tolist()
@@ -163,7 +164,7 @@ class TokenTrace:
         return self.tokens[int(self.offsets[request]) : int(self.offsets[request + 1])]
 
 
-def _select_rows(rows: UInt32, offsets: Int64, keep: npt.NDArray[np.bool_]) -> tuple[UInt32, Int64]:
+def _select_rows(rows: UInt32, offsets: Int64, keep: Bool) -> tuple[UInt32, Int64]:
     lengths = np.diff(offsets)
     selected = np.zeros(int(keep.sum()) + 1, dtype=np.int64)
     np.cumsum(lengths[keep], out=selected[1:])

@@ -82,10 +82,10 @@ def on_best_unit(base: Baseline, gain: Gain) -> Pair:
         workers=options.workers,
         progress=no_progress,
     )
-    prefill_s = sweep.prefill_s(options.step_times) if options.step_times.info.source != "none" else None
+    prefill_s = sweep.prefill_s(options.step_times)
     outcomes = sweep.outcomes(candidates, prefill_s, task.inputs.arrival)
-    grid = {row.unit: row.effective_unit for row in candidates}
-    current = next(one for one in outcomes if one.unit == grid[sweep.current_unit])
+    effective = {row.unit: row.effective_unit for row in candidates}
+    current = next(one for one in outcomes if one.unit == effective[sweep.current_unit])
     best = options.decides_by().best(outcomes, current, prompt_tokens)
     if best is current:
         return Pair(gain)

@@ -6,13 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from kvtune.analyzers.log_check.info import LogCause
 from kvtune.analyzers.log_check.trials import MOST_REQUESTS, Trials
-from kvtune.tokenization.trace import Int64
-
-Bool = npt.NDArray[np.bool_]
+from kvtune.tokenization.trace import Bool, Int64
 
 LATE = 0.9
 """Share of the first quarter that agrees where hits are lost late."""

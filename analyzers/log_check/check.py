@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from kvtune.analyzers.decision.choice import Cap
 from kvtune.analyzers.log_check.cached import CachedTokens, cached_causes
@@ -18,9 +17,7 @@ from kvtune.analyzers.log_check.info import (
 )
 from kvtune.analyzers.log_check.lengths import length_cause
 from kvtune.analyzers.log_check.trials import Trials
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
-
-Bool = npt.NDArray[np.bool_]
+from kvtune.tokenization.trace import Bool, Int32, Int64, TokenTrace
 
 MOST_DIFFERING = 0.05
 """Share of the compared requests that may have other prompt lengths in the log; beyond it no unit is advised."""
@@ -104,10 +101,8 @@ def _cached(
 ) -> CachedTokens | None:
     """Requests whose prompts are read as the server saw them, as far as anybody knows."""
     logged = trace.logged_cached_tokens
-    if logged is None or not (logged > 0).any():
-        logged = logged if logged is not None and (logged >= 0).any() else None
-        if logged is None:
-            return None
+    if logged is None or not (logged >= 0).any():
+        return None
     if not (logged == 0).any() and trace.logged_prompt_tokens is not None:
         # Releases that write no zero leave the field out instead.
         logged = np.where((logged < 0) & (trace.logged_prompt_tokens >= 0), 0, logged)

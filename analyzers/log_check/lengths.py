@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvtune.analyzers.log_check.info import LogCause
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
-
-Bool = npt.NDArray[np.bool_]
+from kvtune.tokenization.trace import Bool, Int32, Int64, TokenTrace
 
 MOSTLY = 0.9
 """Share of the differing requests that a pattern must hold for to be named."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.log_check.info import LogCause
@@ -17,7 +16,7 @@ from kvtune.analyzers.profiles import PROFILES, profile_for
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.replays import ReplayTask
 from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.trace import Int64
+from kvtune.tokenization.trace import Bool, Int64
 
 MOST_REQUESTS = 1_000
 """Of the trace's beginning, which is replayed once per hypothesis."""
@@ -54,7 +53,7 @@ class Trials:
     by_unit: dict[int, Int64]
     used_blocks: int
 
-    def best(self, logged: Int64, predicted: Int64, compared: npt.NDArray[np.bool_]) -> LogCause | None:
+    def best(self, logged: Int64, predicted: Int64, compared: Bool) -> LogCause | None:
         """The hypothesis with which most requests agree, if it explains at least half of those that differ.
 
         Args:

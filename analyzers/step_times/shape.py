@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kvtune.analyzers.bookkeeping.step_plan import Chunk
+from kvtune.tokenization.trace import Int64
+
+Count = TypeVar("Count", int, Int64)
 
 FEATURES = (
     "step",
@@ -16,6 +19,11 @@ FEATURES = (
     "prefill request",
 )
 """What a step's time is linear in, for fits; in order."""
+
+
+def attended_pairs(start: Count, tokens: Count) -> Count:
+    """Positions before and at the tokens of a chunk, summed over them: of one chunk, or of each of N."""
+    return tokens * (2 * start + tokens + 1) // 2
 
 
 class StepShape(NamedTuple):
@@ -44,7 +52,7 @@ class StepShape(NamedTuple):
             if start < chunk.sequence.num_prompt_tokens:
                 tokens += count
                 requests += 1
-                pairs += count * (2 * start + count + 1) // 2
+                pairs += attended_pairs(start, count)
             else:
                 decodes += count
                 context += start

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from kvtune.analyzers.step_times import LinearStepTimes, StepShape
+from kvtune.analyzers.step_times.shape import attended_pairs
 from kvtune.gpu_probe.engine.cost import LEAST_BATCHES, Timed, fit_step_times
 from kvtune.gpu_probe.engine.probe import Probe
 from kvtune.gpu_probe.engine.step import Segment, build_step
@@ -161,7 +162,7 @@ def shape_of(shares: Sequence[Share]) -> StepShape:
     return StepShape(
         prefill_tokens=sum(count for _, count in prefills),
         prefill_requests=len(prefills),
-        attended_pairs=sum(count * start + count * (count + 1) // 2 for start, count in prefills),
+        attended_pairs=sum(attended_pairs(start, count) for start, count in prefills),
         decode_tokens=len(decodes),
         decode_context=sum(decodes),
     )

@@ -24,6 +24,7 @@ from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.replay import replay
 from kvtune.analyzers.shared import find_shared_prefixes
 from kvtune.analyzers.step_times import StepShape
+from kvtune.analyzers.step_times.shape import attended_pairs
 from kvtune.analyzers.sweep import replay_input
 from kvtune.gpu_probe.live.answer import Answer
 from kvtune.gpu_probe.live.client import LiveClient, RefusedRequestError
@@ -194,8 +195,7 @@ class StepTimesMeasurement:
         inputs = replay_input(trace, find_shared_prefixes(trace, "none"))
         chunks = replay(modelled(self._config), inputs).prefill_chunks
         return tuple(
-            StepShape(count, 1, count * (2 * start + count + 1) // 2, 0, 0)
-            for _, start, count in chunks.tolist()
+            StepShape(count, 1, attended_pairs(start, count), 0, 0) for _, start, count in chunks.tolist()
         )
 
     async def _send(self, tokens: int) -> float:

@@ -20,6 +20,7 @@ from kvtune.analyzers.sweep import no_progress, replay_input
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.trace import TokenTrace
 from tests.analyzers.traces import trace_of
+from tests.gpu_probe.tiny_model import CONFIG
 
 ENGINE = EngineConfig(groups=parse_groups("full:16"))
 A_SECOND_A_STEP = LinearStepTimes((1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
@@ -71,23 +72,6 @@ def test_arrivals_without_times_cannot_be_scaled() -> None:
 def test_at_most_eight_units_the_named_ones_first() -> None:
     units = [1056, 528, 352, 264, 176, 132, 96, 88, 66, 48]
     assert telling_units(units, [48, 1056, 48, 7]) == [1056, 528, 352, 264, 176, 132, 96, 48]
-
-
-CONFIG = {
-    "model_type": "qwen3_5_text",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "full_attention_interval": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 2,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "vocab_size": 400,
-}
 
 
 def test_the_bundled_engine_gives_the_same_latencies_under_the_model_clock(tmp_path: Path) -> None:

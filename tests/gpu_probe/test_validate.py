@@ -16,24 +16,10 @@ from kvtune.analyzers.step_times import LinearStepTimes
 from kvtune.gpu_probe.validate import ProbeOptions, validate_on_engine
 from kvtune.tokenization.errors import MissingDependencyError, NoUsableRequestError, UnusableInputError
 from kvtune.tokenization.trace import TokenTrace
+from tests.gpu_probe.tiny_model import CONFIG
 
 pytest.importorskip("torch")
 
-CONFIG = {
-    "model_type": "qwen3_5_text",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "full_attention_interval": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 2,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "vocab_size": 400,
-}
 SERVER = EngineConfig(
     groups=(KVCacheGroup("mamba", 64, mode="align"), KVCacheGroup("full", 64)), max_num_batched_tokens=256
 )
