@@ -46,9 +46,23 @@ class ModelOptions:
             MODEL,
         ),
     ] = False
+    encoder: Annotated[
+        Literal["auto", "library"],
+        option(
+            "--encoder",
+            None,
+            "Which library encodes: a faster one where proven equal, or the model's own.",
+            MODEL,
+        ),
+    ] = "auto"
     check_tokenizer: Annotated[
-        int | None,
-        option("--check-tokenizer", "N", "Encode N requests a second time as whole texts.", MODEL, min=0),
+        str | None,
+        option(
+            "--check-tokenizer",
+            "N|all",
+            "Encode N requests a second time, as whole texts, by the model's own library.",
+            MODEL,
+        ),
     ] = None
 
 

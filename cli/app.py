@@ -17,6 +17,7 @@ from kvtune import __version__
 from kvtune.cli import (
     analyze,
     anonymize,
+    cache,
     capture,
     compare,
     conform,
@@ -60,6 +61,7 @@ _COMMANDS = (
     anonymize.anonymize,
     capture.capture,
     formats.formats,
+    cache.cache,
 )
 for _command in _COMMANDS:
     app.command(cls=SettingsCommand)(_command)

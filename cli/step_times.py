@@ -7,9 +7,8 @@ the GPU, the parallel sizes and the library's version. No prompt is in them.
 from __future__ import annotations
 
 import io
-import os
 from contextlib import suppress
-from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from kvtune.analyzers.step_times.choice import ChosenStepTimes, step_times_on
 from kvtune.analyzers.step_times.kernels import KernelAnswers, KernelQuery, KernelStepTimes
 from kvtune.analyzers.step_times.model import StepTimes
 from kvtune.cli.engine import Server
-from kvtune.cli.output import writing
+from kvtune.tokenization import cache
 
-_MAX_BYTES = 1 << 28
+_KIND = "step-times"
 
 
 def step_times_of(server: SizedServer) -> ChosenStepTimes:
@@ -62,19 +61,13 @@ def hardware_info(server: Server) -> HardwareInfo | None:
     )
 
 
-def cache_folder() -> Path:
-    """Of all that is kept between runs: `$XDG_CACHE_HOME/kvtune`, or `~/.cache/kvtune`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kvtune"
-
-
 def recall(query: KernelQuery) -> KernelAnswers:
     """What earlier runs were told; nothing where a file is missing or unusable."""
-    with suppress(OSError, ValueError, KeyError, RuntimeError):
-        path = _path(query)
-        if path.stat().st_size > _MAX_BYTES:
-            return KernelAnswers()
-        with np.load(path, allow_pickle=False) as kept:
+    entry = cache.load(_KIND, query.key())
+    if entry is None:
+        return KernelAnswers()
+    with suppress(OSError, ValueError, KeyError, BadZipFile):
+        with np.load(io.BytesIO(entry), allow_pickle=False) as kept:
             chunks, chunk_ms = kept["chunks"].astype(np.int64), kept["chunk_ms"].astype(np.float64)
             names, step_ms = kept["steps"].tolist(), kept["step_ms"].astype(np.float64).tolist()
         ascending = bool((np.diff(chunks) > 0).all())
@@ -97,12 +90,4 @@ def keep(times: StepTimes | None) -> None:
         steps=np.array(list(answers.steps), dtype=np.str_),
         step_ms=np.array(list(answers.steps.values()), dtype=np.float64),
     )
-    with suppress(OSError, RuntimeError):
-        path = _path(times.query)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with writing(str(path), force=True) as file:
-            file.write(buffer.getvalue())
-
-
-def _path(query: KernelQuery) -> Path:
-    return cache_folder() / "step-times" / f"{query.key()}.npz"
+    cache.keep(_KIND, times.query.key(), buffer.getvalue())

@@ -107,7 +107,7 @@ def load_trace(
         trace, encoded = encode_trace(
             requests,
             encoder,
-            check=CHECKED_REQUESTS if model.check_tokenizer is None else model.check_tokenizer,
+            check=_checked_requests(model),
             outputs=encoding.outputs,
             show_text=encoding.show_text,
             seed=encoding.seed,
@@ -161,10 +161,28 @@ def _encoder_options(model: ModelOptions, options: InputOptions, encoding: Encod
         "content_format": model.chat_template_content_format,
         "version": encoding.version,
         "workers": options.workers,
+        "encoder": model.encoder,
         "trusts_requests": model.trust_request_chat_template,
         "template_kwargs": encoding.template_kwargs,
         "excludes_tools": encoding.excludes_tools,
     }
+
+
+def _checked_requests(model: ModelOptions) -> int | None:
+    """How many requests are encoded a second time; None: all."""
+    asked = model.check_tokenizer
+    if asked is None:
+        return CHECKED_REQUESTS
+    if asked == "all":
+        return None
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+        raise UnusableInputError(
+            "is no number of requests",
+            field="--check-tokenizer",
+            found=repr(asked[:40]),
+            wanted="a number or all",
+        )
+    return int(asked)
 
 
 def _model_folder(requests: Iterable[Request], model: ModelOptions) -> Path | None:

@@ -79,7 +79,7 @@ def encode_trace(
     requests: Iterable[Request],
     encoder: PromptEncoder | None,
     *,
-    check: int = CHECKED_REQUESTS,
+    check: int | None = CHECKED_REQUESTS,
     outputs: bool = False,
     show_text: bool = False,
     seed: int = 0,
@@ -93,7 +93,7 @@ def encode_trace(
 
     Args:
         encoder: None where the trace holds ids or block hashes only.
-        check: how many requests, drawn with `seed`, are encoded whole and compared.
+        check: how many requests, drawn with `seed`, are encoded whole and compared; None: all.
         outputs: also give ids to the logged answers.
         show_text: whether family names may quote the first system line.
         max_model_len: the server's longest sequence, in tokens: it refuses prompts that leave no room in it for an

@@ -1,4 +1,4 @@
-"""A sample of prompts that is encoded a second time, whole, and compared with what the pieces gave."""
+"""Prompts encoded a second time, whole and by the vocabulary's own library, and compared with what was used."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from kvtune.tokenization.tokenizers.vocabulary import Vocabulary
 from kvtune.tokenization.trace import UInt32
 
 _MAX_CHARS = 1 << 26
+_CHARS_AT_A_TIME = 1 << 22
 
 
 class CutMismatchError(KvtuneError):
-    """Pieces gave other ids than the whole text: a defect of kvtune, not of the trace."""
+    """The second time gave other ids: a defect of kvtune, not of the trace."""
 
     exit_code = 70
 
@@ -31,17 +32,22 @@ class Checked:
 
 
 class CheckSample:
-    """Draws `size` prompts evenly from a stream of unknown length, up to 64 MiB of text."""
+    """Draws `size` prompts evenly from a stream of unknown length, up to 64 MiB of text; None: all there are."""
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int | None, seed: int) -> None:
         self._size = size
         self._random = random.Random(seed)
         self._seen = 0
         self._chars = 0
         self._drawn: list[Checked] = []
+        self._compared = 0
 
     def draw(self, request: str, text: str, *, affixed: bool) -> Checked | None:
         """The place for this prompt's ids, or None where it is not drawn."""
+        if self._size is None:
+            self._chars += len(text)
+            self._drawn.append(Checked(request, text, affixed))
+            return self._drawn[-1]
         self._seen += 1
         at = len(self._drawn)
         if at >= self._size:
@@ -56,19 +62,31 @@ class CheckSample:
         self._drawn[at : at + 1] = [drawn]
         return drawn
 
+    def compare_some(self, vocabulary: Vocabulary) -> None:
+        """Where all are compared: those that have ids, once there are enough of them. Raises as `compare`."""
+        if self._size is None and self._chars > _CHARS_AT_A_TIME:
+            waiting = [one for one in self._drawn if one.ids is None]
+            self._drawn = [one for one in self._drawn if one.ids is not None]
+            self.compare(vocabulary)
+            self._drawn = waiting
+            self._chars = sum(len(one.text) for one in waiting)
+
     def compare(self, vocabulary: Vocabulary) -> int:
-        """Encode the sample whole; how many prompts were compared.
+        """Encode what was drawn a second time; how many prompts were compared in all.
 
         Raises:
             CutMismatchError: some prompt's ids differ.
         """
-        for affixed, encode in ((False, vocabulary.encode), (True, vocabulary.encode_with_affixes)):
+        for affixed in (False, True):
             drawn = [one for one in self._drawn if one.affixed is affixed]
-            for one, ids in zip(drawn, encode([one.text for one in drawn]) if drawn else [], strict=True):
+            again = vocabulary.check_ids([one.text for one in drawn], affixed=affixed) if drawn else []
+            for one, ids in zip(drawn, again, strict=True):
                 if one.ids is None or not np.array_equal(one.ids, ids):
                     raise CutMismatchError(
                         "encoding a prompt in pieces gave other ids than encoding it whole",
                         where=f"request {one.request}",
-                        way_out="please report it with the tokenizer's name",
+                        way_out="please report it with the tokenizer's name; --encoder library goes the long way",
                     )
-        return len(self._drawn)
+        self._compared += len(self._drawn)
+        self._drawn = []
+        return self._compared

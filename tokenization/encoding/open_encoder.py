@@ -21,6 +21,7 @@ def open_prompt_encoder(
     content_format: Literal["auto", "string", "openai"] = "auto",
     version: str | None = None,
     workers: int | None = None,
+    encoder: Literal["auto", "library"] = "auto",
     trusts_requests: bool = False,
     renders_only: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
@@ -33,6 +34,7 @@ def open_prompt_encoder(
             with one, a `.tiktoken` file or cache folder, or `tiktoken:NAME` (`--tokenizer`).
         chat_template: the text that stands in place of the model's template (`--chat-template`).
         version: the engine's release, which decides the chat rules.
+        encoder: "library": texts are encoded by the library that the vocabulary is made for, and no other.
         renders_only: prompts without media will be rendered and nothing encoded.
         template_kwargs: the server's `--default-chat-template-kwargs`.
         excludes_tools: the server's `--exclude-tools-when-tool-choice-none`.
@@ -49,7 +51,7 @@ def open_prompt_encoder(
         )
     if folder is None and tokenizer is not None and (Path(tokenizer) / "tokenizer.json").is_file():
         folder = read_model_folder(Path(tokenizer))
-    source, load = _vocabulary_loader(folder, tokenizer, workers)
+    source, load = _vocabulary_loader(folder, tokenizer, workers, by_rank=encoder == "auto")
     return PromptEncoder(
         None if renders_only else load,
         source=source,
@@ -67,7 +69,7 @@ def open_prompt_encoder(
 
 
 def _vocabulary_loader(
-    folder: ModelFolder | None, tokenizer: str | None, workers: int | None
+    folder: ModelFolder | None, tokenizer: str | None, workers: int | None, *, by_rank: bool
 ) -> tuple[str, Callable[[], Vocabulary]]:
     """Where the vocabulary comes from, and what loads it. The libraries are imported when it is loaded."""
     if tokenizer is not None and tokenizer.startswith("tiktoken:"):
@@ -96,11 +98,13 @@ def _vocabulary_loader(
             way_out="give one with --tokenizer",
         )
     if path.suffix == ".json":
-        return str(path), lambda: _hugging_face(path, folder, workers)
+        return str(path), lambda: _hugging_face(path, folder, workers, by_rank=by_rank)
     return str(path), lambda: _tiktoken().ranks_file(path, workers=workers)
 
 
-def _hugging_face(path: Path, folder: ModelFolder | None, workers: int | None) -> Vocabulary:
+def _hugging_face(
+    path: Path, folder: ModelFolder | None, workers: int | None, *, by_rank: bool
+) -> Vocabulary:
     from kvtune.tokenization.tokenizers.huggingface import HuggingFaceVocabulary
 
     special = folder.special_tokens if folder else {}
@@ -111,6 +115,7 @@ def _hugging_face(path: Path, folder: ModelFolder | None, workers: int | None) -
         # A tokenizer given in place of the model's brings its own.
         added_tokens=folder.added_tokens if folder and path == folder.vocabulary else None,
         workers=workers,
+        by_rank=by_rank,
     )
 
 

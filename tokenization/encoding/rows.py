@@ -67,7 +67,7 @@ class RowEncoder:
         encoder: PromptEncoder | None,
         *,
         outputs: bool,
-        check: int,
+        check: int | None,
         seed: int,
         ahead: RenderAhead | None = None,
         trusts_lengths: bool = False,
@@ -76,6 +76,7 @@ class RowEncoder:
         self._ahead = ahead
         self._with_outputs = outputs
         self._sample = CheckSample(check, seed)
+        self._checks = check != 0
         self._pieces: PieceEncoder | None = None
         self._media: MediaIds | None = None
         self._current: list[_Row] = []
@@ -173,6 +174,8 @@ class RowEncoder:
         """The memory of pieces; the vocabulary is loaded for the first text."""
         if self._pieces is None:
             self._pieces = PieceEncoder(encoder.vocabulary)
+            if self._checks:
+                encoder.vocabulary.prepare_check()
         return self._pieces
 
     def _starts(self, pieces: Sequence[Piece]) -> list[int]:
@@ -216,6 +219,8 @@ class RowEncoder:
         for row in self._in_flight:
             self._assemble(row)
         self._in_flight, self._current = self._current, []
+        if self._encoder is not None and self._pieces is not None:
+            self._sample.compare_some(self._encoder.vocabulary)
 
     def _assemble(self, row: _Row) -> None:
         separator = self._pieces.separator_ids if self._pieces is not None else _NOTHING

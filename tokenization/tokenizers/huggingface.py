@@ -1,33 +1,28 @@
-"""Vocabularies in a `tokenizer.json`, through the library `tokenizers`.
+"""Vocabularies in a `tokenizer.json`: by rank where that provably gives the same ids, else by the library `tokenizers`.
 
-Decides from the tokenizer's own parts where its texts may be cut. The whole-text pipeline first splits off added
-tokens, then normalizes and pre-tokenizes each stretch between them on its own; so cutting at an added token is
-exact as long as matching that token does not depend on its surroundings, and no part treats the first stretch
-of a text in a special way. What is not known to be so is encoded whole.
+What the file is found to be is kept between runs (`compiled`). The library is loaded when something needs it: in the
+background from `prepare_check` on, since it takes as long as encoding a million tokens.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.tokenizers.line_cuts import PATTERNS
-from kvtune.tokenization.tokenizers.vocabulary import CutRules, byte_length, claimable
+from kvtune.tokenization.tokenizers import compiled as compiling
+from kvtune.tokenization.tokenizers.compiled import Compiled
+from kvtune.tokenization.tokenizers.cut_rules import cut_rules, flat, known_pattern
+from kvtune.tokenization.tokenizers.library import load_tokenizer
+from kvtune.tokenization.tokenizers.ranked_encoder import RankedEncoder
+from kvtune.tokenization.tokenizers.vocabulary import byte_length
 from kvtune.tokenization.trace import Int64, UInt32
 
-_SAFE_NORMALIZERS = frozenset(
-    {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Replace", "ByteLevel"}
-)
-_SAFE_PRE_TOKENIZERS = frozenset(
-    {"ByteLevel", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer"}
-    | {"CharDelimiterSplit", "UnicodeScripts", "FixedLength"}
-)
 _UNKNOWN_BYTES = -1
 
 
@@ -44,6 +39,7 @@ class HuggingFaceVocabulary:
         add_eos_token: tuple[bool | None, str | None] = (None, None),
         added_tokens: Mapping[str, Any] | None = None,
         workers: int | None = None,
+        by_rank: bool = True,
     ) -> None:
         """Load `path`.
 
@@ -54,51 +50,88 @@ class HuggingFaceVocabulary:
                 the file's post-processor, and the token's text.
             workers: threads for encoding, at most one a core; the library reads the number when it first encodes in
                 parallel.
+            by_rank: whether texts may be encoded by rank.
 
         Raises:
             UnusableInputError: the file is missing or no tokenizer.
         """
+        cores = os.cpu_count() or 1
         if workers is not None:
-            os.environ["RAYON_NUM_THREADS"] = str(min(workers, os.cpu_count() or 1))
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        from tokenizers import Tokenizer
-
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception for every kind of bad file
-            raise UnusableInputError(
-                "cannot be loaded as a tokenizer",
-                where=str(path),
-                wanted="a tokenizer.json",
-                found=_reason(error),
-            ) from error
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        _add_missing(tokenizer, added_tokens or {})
-        self._tokenizer = tokenizer
+            os.environ["RAYON_NUM_THREADS"] = str(min(workers, cores))
         self.source = str(path)
-        added = tokenizer.get_added_tokens_decoder()
-        self.size = max(tokenizer.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
-        self.special_tokens = {token.content: number for number, token in added.items()}
-        parts = {
-            name: _state(getattr(tokenizer, name))
-            for name in ("normalizer", "pre_tokenizer", "post_processor")
-        }
-        self.cuts = cut_rules(added, parts["normalizer"], parts["pre_tokenizer"])
-        self.affixes = self._affixes(parts["post_processor"], add_bos_token, add_eos_token)
-        self._byte_level = _is_byte_level(parts["pre_tokenizer"])
+        self._path = path
+        self._added_tokens = added_tokens or {}
+        self._loading: Future[Any] | None = None
+        found = self._compiled(by_rank)
+        self.size = found.size
+        self.special_tokens = {token.content: number for number, token in found.added.items()}
+        self.cuts = cut_rules(found.added, found.normalizer, found.pre_tokenizer)
+        self.affixes = self._affixes(found.post_processor, add_bos_token, add_eos_token)
+        self._byte_level = any(part["type"] == "ByteLevel" for part in flat(found.pre_tokenizer))
         self._bytes = np.full(self.size, _UNKNOWN_BYTES, dtype=np.int32)
+        self._ranked: RankedEncoder | None = None
+        pattern = known_pattern(found.pre_tokenizer)
+        if found.order is not None and pattern is not None:
+            self._bytes[found.order.ids] = found.order.sizes
+            for token, number in self.special_tokens.items():
+                self._bytes[number] = byte_length(token)
+            threads = min(workers or cores, cores)
+            self._ranked = RankedEncoder(found.order, pattern, self.special_tokens, workers=threads)
+
+    def _compiled(self, by_rank: bool) -> Compiled:
+        """What the file is, as an earlier run found or anew."""
+        try:
+            data = self._path.read_bytes() if by_rank else b""
+        except OSError:
+            data = b""  # the library says what is wrong
+        if not data:
+            return compiling.described(self._tokenizer)
+        key = compiling.key_of(data, self._added_tokens)
+        found = compiling.recall(key)
+        if found is None:
+            found = compiling.with_ranks(compiling.described(self._tokenizer), data)
+            compiling.keep(key, found)
+        return found
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """The library's."""
+        if self._loading is not None:
+            return self._loading.result()
+        return load_tokenizer(self._path, self._added_tokens)
+
+    def prepare_check(self) -> None:
+        if self._loading is None and "_tokenizer" not in self.__dict__:
+            executor = ThreadPoolExecutor(1, thread_name_prefix="library")
+            self._loading = executor.submit(load_tokenizer, self._path, self._added_tokens)
+            executor.shutdown(wait=False)
 
     def encode(self, texts: Sequence[str]) -> list[UInt32]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        if self._ranked is None:
+            return self._by_library(texts)
+        found = self._ranked.encode(texts)
+        left = [place for place, ids in enumerate(found) if ids is None]
+        rest = iter(self._by_library([texts[place] for place in left]) if left else ())
+        return [next(rest) if ids is None else ids for ids in found]
+
+    def _by_library(self, texts: Sequence[str], *, affixes: bool = False) -> list[UInt32]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=affixes)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
-        if self.affixes is not None:
-            before, after = self.affixes
-            return [np.concatenate((before, ids, after)) for ids in self.encode(texts)]
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        if self.affixes is None:
+            return self._by_library(texts, affixes=True)
+        return self._between_affixes(self.encode(texts))
+
+    def check_ids(self, texts: Sequence[str], *, affixed: bool) -> list[UInt32]:
+        if affixed and self.affixes is None:
+            return self._by_library(texts, affixes=True)
+        ids = self._by_library(texts)
+        return self._between_affixes(ids) if affixed else ids
+
+    def _between_affixes(self, every: Sequence[UInt32]) -> list[UInt32]:
+        before, after = self.affixes or ((), ())
+        return [np.concatenate((before, ids, after)) for ids in every]
 
     def decode(self, ids: Sequence[int]) -> str:
         known = [number for number in ids if number < self.size]
@@ -152,77 +185,18 @@ class HuggingFaceVocabulary:
             if flag is False or (flag is True and token is None):
                 ids = []
             elif flag is True and token is not None:
-                number = self._tokenizer.token_to_id(token)
+                number = self.special_tokens.get(token)
+                number = self._tokenizer.token_to_id(token) if number is None else number
                 ids = ids if number is None else [number]
             sides.append(np.array(ids, dtype=np.uint32))
         return sides[0], sides[1]
-
-
-def _add_missing(tokenizer: Any, added_tokens: Mapping[str, Any]) -> None:
-    from tokenizers import AddedToken
-
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    numbered = [(int(number), token) for number, token in added_tokens.items() if number.isdecimal()]
-    for _, token in sorted(numbered, key=lambda pair: pair[0]):
-        content = token.get("content") if isinstance(token, dict) else None
-        if isinstance(content, str) and content and content not in known:
-            tokenizer.add_tokens([AddedToken(content, **{name: bool(token.get(name)) for name in flags})])
-
-
-def cut_rules(
-    added: Mapping[int, Any], normalizer: Mapping[str, Any] | None, pre_tokenizer: Mapping[str, Any] | None
-) -> CutRules:
-    """Where texts of a tokenizer with these parts may be cut.
-
-    Args:
-        added: id -> added token, with `content`, `single_word`, `lstrip`, `rstrip`, `normalized`.
-        normalizer, pre_tokenizer: as `tokenizer.json` describes them.
-    """
-    for part in _flat(normalizer):
-        if part["type"] not in _SAFE_NORMALIZERS:
-            return CutRules(why_whole=f"normalizer {part['type']}")
-    for part in _flat(pre_tokenizer):
-        prefix = part.get("add_prefix_space") or part.get("prepend_scheme", "never") != "never"
-        if part["type"] not in _SAFE_PRE_TOKENIZERS | {"Metaspace"} or prefix:
-            return CutRules(why_whole=f"pre-tokenizer {part['type']}" + (" with a prefix" if prefix else ""))
-    if any(token.single_word for token in added.values()):
-        return CutRules(why_whole="a special token that must stand alone as a word")
-    claimed = claimable([token.content for token in added.values() if token.content])
-    tokens = {
-        token.content: number
-        for number, token in added.items()
-        if token.content
-        and not (token.normalized or token.lstrip or token.rstrip)
-        and token.content not in claimed
-    }
-    if not tokens:
-        return CutRules(why_whole="no special token that stands for itself in every surrounding")
-    # A token that takes whitespace beside it with it could take the newline at which a line ends.
-    strips = any(token.lstrip or token.rstrip or "\n" in token.content for token in added.values())
-    normal = all(part["type"] in ("NFC", "NFD", "NFKC", "NFKD") for part in _flat(normalizer))
-    return CutRules(tokens=tokens, lines=normal and not strips and _splits_at_lines(pre_tokenizer))
-
-
-def _splits_at_lines(pre_tokenizer: Mapping[str, Any] | None) -> bool:
-    """Whether words come from one of the patterns for which a cut after a newline is exact."""
-    parts = _flat(pre_tokenizer)
-    if [part["type"] for part in parts] != ["Split", "ByteLevel"]:
-        return False
-    split, byte_level = parts
-    return (
-        split["pattern"].get("Regex") in PATTERNS
-        and split["behavior"] == "Isolated"
-        and not split["invert"]
-        and not byte_level["use_regex"]
-    )
 
 
 def _template_affixes(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]] | None:
     """Ids that a post-processor puts before and after a single text, None where it is of an unknown kind."""
     before: list[int] = []
     after: list[int] = []
-    for part in _flat(post_processor):
+    for part in flat(post_processor):
         if part["type"] == "ByteLevel":
             continue
         if part["type"] != "TemplateProcessing":
@@ -238,35 +212,9 @@ def _template_affixes(post_processor: Mapping[str, Any] | None) -> tuple[list[in
     return before, after
 
 
-def _flat(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """The members of a part, sequences opened."""
-    if part is None:
-        return []
-    if part.get("type") != "Sequence":
-        return [part]
-    members = part.get("normalizers") or part.get("pretokenizers") or part.get("processors") or []
-    return [inner for member in members for inner in _flat(member)]
-
-
-def _state(part: Any) -> Mapping[str, Any] | None:
-    """A part's description, in the terms of `tokenizer.json`."""
-    if part is None:
-        return None
-    state: Mapping[str, Any] = json.loads(part.__getstate__())
-    return state
-
-
-def _is_byte_level(pre_tokenizer: Mapping[str, Any] | None) -> bool:
-    return any(part["type"] == "ByteLevel" for part in _flat(pre_tokenizer))
-
-
 def _byte_positions(text: str) -> Int64:
     """Byte position of every character, and of the end: int64[len(text) + 1]."""
     sizes = np.fromiter(
         (len(character.encode("utf-8")) for character in text), dtype=np.int64, count=len(text)
     )
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
