@@ -2,8 +2,9 @@
 
 Rules (the report's contract): the unit with the least cost under the objective; of near-equal ones the coarsest. It is
 advised only where the 95% interval of its net gain lies above zero and the net gain is at least 0.5% of the prompt
-tokens, or of the prefill time. The choice is made on the whole trace; what it could lose (`regret`) and how much was
-seen only move the confidence and the caveats.
+tokens, or of the prefill time. With step times, a change must also lose no more than staying could, over the range in
+which real steps are expected. The choice is made on the whole trace; what else it could lose (`regret`) and how much
+was seen only move the confidence and the caveats.
 
 Knows what each unit reused, request by request; not how that was found.
 """
@@ -18,7 +19,14 @@ import numpy as np
 from kvtune.analyzers.decision.interval import session_interval
 from kvtune.analyzers.decision.objective import LEAST_NET_GAIN, Objective, net_gain
 from kvtune.analyzers.decision.outcome import Outcome
-from kvtune.analyzers.decision.regret import FEW_CLUSTERS, WORTH_SAYING, Evidence, Regret, regret_of
+from kvtune.analyzers.decision.regret import (
+    FEW_CLUSTERS,
+    WORTH_SAYING,
+    Evidence,
+    Regret,
+    overhead_loss,
+    regret_of,
+)
 from kvtune.analyzers.report import Action, Confidence
 
 HIGH_REGRET = 0.01
@@ -108,6 +116,9 @@ def choose(
     elif interval[0] <= 0 or fraction < LEAST_NET_GAIN:
         action = "keep"
         doubts.append(_too_little(best, objective, gain, interval, fraction))
+    elif objective.in_seconds and (risk := _riskier(best, current, outcomes, objective, total)) is not None:
+        action = "keep"
+        doubts.append(f"{_would_gain(best, objective, gain, fraction)}, but {risk}")
     else:
         action = "unset" if best.unit == default_unit else "set"
     chosen = best if action in ("set", "unset") else current
@@ -162,15 +173,39 @@ def amount(value: float, objective: Objective) -> str:
     return f"{sign}{abs(value):,.0f} tokens"
 
 
+def _riskier(
+    best: Outcome, current: Outcome, outcomes: Sequence[Outcome], objective: Objective, total: int
+) -> str | None:
+    """Why a change is the greater risk, where real steps may take other times than was predicted; None if it is not."""
+    change, stay = (
+        overhead_loss(list(outcomes).index(unit), outcomes, objective, total)[0] for unit in (best, current)
+    )
+    if change <= stay:
+        return None
+    low, high = objective.range
+    return (
+        f"{_if_steps_take(low, high)}, it loses up to {change:.1%} of all prompt tokens against the best match unit, "
+        f"the current one {stay:.1%}."
+    )
+
+
+def _if_steps_take(low: float, high: float) -> str:
+    return f"if steps take {low:.2g} to {high:.2g} times what was predicted"
+
+
+def _would_gain(best: Outcome, objective: Objective, gain: float, fraction: float) -> str:
+    what = "prefill time" if objective.in_seconds else "all prompt tokens"
+    return f"Match unit {best.unit:,} would gain {amount(gain, objective)} net ({fraction:.2%} of {what})"
+
+
 def _too_little(
     best: Outcome, objective: Objective, gain: float, interval: tuple[float, float], fraction: float
 ) -> str:
-    what = "prefill time" if objective.in_seconds else "all prompt tokens"
-    low, high = (amount(value, objective) for value in interval)
-    found = f"Match unit {best.unit:,} would gain {amount(gain, objective)} net ({fraction:.2%} of {what})"
+    would_gain = _would_gain(best, objective, gain, fraction)
     if interval[0] <= 0:
-        return f"{found}, but its 95% interval, {low} to {high}, touches zero."
-    return f"{found}: less than {LEAST_NET_GAIN:.1%}, not worth a change."
+        low, high = (amount(value, objective) for value in interval)
+        return f"{would_gain}, but its 95% interval, {low} to {high}, touches zero."
+    return f"{would_gain}: less than {LEAST_NET_GAIN:.1%}, not worth a change."
 
 
 def _caps(
@@ -226,7 +261,7 @@ def _regrets(regret: Regret | None, objective: Objective) -> list[str]:
         return []
     low, high = objective.overheads
     overhead = (
-        f"If steps take {objective.range[0]:g} to {objective.range[1]:g} times what was predicted"
+        _if_steps_take(*objective.range).capitalize()
         if objective.in_seconds
         else f"At a step overhead between {low:,.0f} and {high:,.0f} tokens"
     )

@@ -93,7 +93,7 @@ def regret_of(
     place = list(outcomes).index(chosen)
     total = int(evidence.prompt_tokens.sum())
     costs = _costs_in_tokens(outcomes, objective)
-    over, changes = _over_overheads(place, outcomes, objective, total)
+    over, changes = overhead_loss(place, outcomes, objective, total)
     return Regret(
         overhead=over,
         time=_over_time(place, costs, evidence.prompt_tokens),
@@ -114,9 +114,15 @@ def _lost(place: int, sums: Float64, tokens: float) -> float:
     return float(sums[place] - sums.min()) / max(1.0, tokens)
 
 
-def _over_overheads(
+def overhead_loss(
     place: int, outcomes: Sequence[Outcome], objective: Objective, total: int
 ) -> tuple[float, bool]:
+    """What an outcome can lose over the plausible step overheads, and whether it is not the best at all of them.
+
+    Args:
+        place: of the outcome.
+        total: prompt tokens.
+    """
     if objective.in_seconds and objective.token_s:
         recomputed = np.array(
             [total - int(outcome.hit_tokens.sum()) for outcome in outcomes], dtype=np.float64

@@ -198,6 +198,23 @@ def test_time_decides_where_it_is_known() -> None:
     assert back.gain_fraction == pytest.approx(0.1 / 1.1)
 
 
+@pytest.mark.parametrize(("slowest", "action"), [(1.0, "set"), (1.2, "set"), (2.0, "keep")])
+def test_a_change_is_no_greater_risk_than_staying(slowest: float, action: str) -> None:
+    """Prompts of 2,000 tokens at 1 ms: recomputing all takes 2 s and 0.1 s a step, unit 16 saves 500 tokens and takes
+    four steps more: 1.5 + 0.45 s. Steps of 1.2 times their overhead: 2.12 against 2.04; of twice: 2.2 against 2.4. So
+    the change loses 0.2 s there, 10% of the prompt; staying loses 0.15 s, 7.5%, as predicted."""
+    outcomes = [
+        outcome(1024, 0, prefill_s=np.full(20, 2.1)),
+        outcome(16, 500, 5, prefill_s=np.full(20, 1.95)),
+    ]
+    timed = Objective("gpu-time", 128, token_s=1e-3, range=(1.0, slowest))
+    choice = pick(outcomes, 1024, objective=timed)
+    assert choice.action == action
+    if action == "keep":
+        assert "if steps take 1 to 2 times what was predicted, it loses up to 10.0%" in choice.doubts[0]
+        assert "the current one 7.5%" in choice.doubts[0]
+
+
 def test_less_than_half_a_per_cent_of_prefill_time_is_not_advised() -> None:
     outcomes = [
         outcome(1024, 0, prefill_s=np.full(20, 1.0)),
