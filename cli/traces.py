@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from kvtune.tokenization.doubts import media_unsized
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.model_folder import read_template
 from kvtune.tokenization.encoding.open_encoder import open_prompt_encoder
+from kvtune.tokenization.encoding.prompt_encoder import PromptEncoder
 from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.formats.openai_batch import write_line
@@ -89,7 +90,13 @@ def load_trace(
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
         how = _encoder_options(model, options, encoding)
-        ahead = stack.enter_context(_render_ahead(model, how))
+        early = _EarlyEncoder(model, how)
+        ahead = stack.enter_context(_render_ahead(early.folder, model, how))
+
+        def offer(request: Request) -> None:
+            early.offer(request)
+            ahead.offer(request)
+
         found = read_trace(
             files,
             format=options.format,
@@ -97,13 +104,13 @@ def load_trace(
             by_field=encoding.by_field,
             selection=selection_of(options, model),
             on_reject=rejects.line,
-            on_request=ahead.offer,
+            on_request=offer,
             progress=lambda done, total: progress("reading", done, total),
         )
         requests = found.requests
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
-        encoder = open_prompt_encoder(model=folder, **how) if has_text else None
+        encoder = early.encoder or open_prompt_encoder(model=folder, **how) if has_text else None
         trace, encoded = encode_trace(
             requests,
             encoder,
@@ -141,15 +148,38 @@ def selection_of(options: InputOptions, model: ModelOptions) -> Selection:
     )
 
 
-def _render_ahead(model: ModelOptions, how: Mapping[str, Any]) -> RenderAhead:
+class _EarlyEncoder:
+    """The encoder, opened with the first text that is read where no request is needed to know the model: its vocabulary
+    loads while the rest is read.
+
+    `folder` is the model's as far as it is known, `encoder` None where it is not open.
+    """
+
+    def __init__(self, model: ModelOptions, how: Mapping[str, Any]) -> None:
+        self._how = how
+        self.folder: Path | None = None
+        self.encoder: PromptEncoder | None = None
+        self._is_known = model.model is not None or model.tokenizer is not None
+        if model.model is not None:
+            try:
+                self.folder = find_model(model.model)
+            except UnusableInputError:  # said where the model turns out to be needed
+                self._is_known = False
+
+    def offer(self, request: Request) -> None:
+        """A request that was read."""
+        if self._is_known and (request.messages is not None or request.text is not None):
+            self._is_known = False  # once is enough
+            with suppress(UnusableInputError):  # said where it is opened again
+                self.encoder = open_prompt_encoder(model=self.folder, **self._how)
+                self.encoder.load_meanwhile()
+
+
+def _render_ahead(folder: Path | None, model: ModelOptions, how: Mapping[str, Any]) -> RenderAhead:
     """Lets the workers that stand by render what is read, where no request is needed to know the model."""
     workers = take_workers() if model.model is not None or model.tokenizer is not None else []
-    folder = None
-    if workers and model.model is not None:
-        try:
-            folder = find_model(model.model)
-        except UnusableInputError:  # said where the model turns out to be needed
-            folder = Path(model.model)
+    if folder is None and model.model is not None:
+        folder = Path(model.model)
     return RenderAhead(workers, partial(open_prompt_encoder, model=folder, **how, renders_only=True))
 
 
@@ -162,6 +192,7 @@ def _encoder_options(model: ModelOptions, options: InputOptions, encoding: Encod
         "version": encoding.version,
         "workers": options.workers,
         "encoder": model.encoder,
+        "checked": _checked_requests(model) != 0,
         "trusts_requests": model.trust_request_chat_template,
         "template_kwargs": encoding.template_kwargs,
         "excludes_tools": encoding.excludes_tools,

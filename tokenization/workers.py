@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Task(Protocol):
@@ -45,6 +45,15 @@ class Worker:
         """Hand it a task, once it has started. Raises OSError or EOFError where it has ended."""
         self._wait()
         self.pipe.send(task)
+
+    def begin_once_up(self, task: Task) -> None:
+        """Hand it a small task without waiting for it. Raises OSError where it has ended."""
+        self.pipe.send(task)
+
+    def answer(self) -> Any:
+        """What comes next from it, once it has started. Raises OSError or EOFError where it has ended."""
+        self._wait()
+        return self.pipe.recv()
 
     def _wait(self) -> None:
         if not self._is_up:

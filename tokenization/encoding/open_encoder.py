@@ -22,6 +22,7 @@ def open_prompt_encoder(
     version: str | None = None,
     workers: int | None = None,
     encoder: Literal["auto", "library"] = "auto",
+    checked: bool = False,
     trusts_requests: bool = False,
     renders_only: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
@@ -35,6 +36,7 @@ def open_prompt_encoder(
         chat_template: the text that stands in place of the model's template (`--chat-template`).
         version: the engine's release, which decides the chat rules.
         encoder: "library": texts are encoded by the library that the vocabulary is made for, and no other.
+        checked: some prompts will be encoded a second time.
         renders_only: prompts without media will be rendered and nothing encoded.
         template_kwargs: the server's `--default-chat-template-kwargs`.
         excludes_tools: the server's `--exclude-tools-when-tool-choice-none`.
@@ -51,7 +53,7 @@ def open_prompt_encoder(
         )
     if folder is None and tokenizer is not None and (Path(tokenizer) / "tokenizer.json").is_file():
         folder = read_model_folder(Path(tokenizer))
-    source, load = _vocabulary_loader(folder, tokenizer, workers, by_rank=encoder == "auto")
+    source, load = _vocabulary_loader(folder, tokenizer, workers, by_rank=encoder == "auto", checked=checked)
     return PromptEncoder(
         None if renders_only else load,
         source=source,
@@ -69,7 +71,7 @@ def open_prompt_encoder(
 
 
 def _vocabulary_loader(
-    folder: ModelFolder | None, tokenizer: str | None, workers: int | None, *, by_rank: bool
+    folder: ModelFolder | None, tokenizer: str | None, workers: int | None, **how: bool
 ) -> tuple[str, Callable[[], Vocabulary]]:
     """Where the vocabulary comes from, and what loads it. The libraries are imported when it is loaded."""
     if tokenizer is not None and tokenizer.startswith("tiktoken:"):
@@ -98,13 +100,11 @@ def _vocabulary_loader(
             way_out="give one with --tokenizer",
         )
     if path.suffix == ".json":
-        return str(path), lambda: _hugging_face(path, folder, workers, by_rank=by_rank)
+        return str(path), lambda: _hugging_face(path, folder, workers, **how)
     return str(path), lambda: _tiktoken().ranks_file(path, workers=workers)
 
 
-def _hugging_face(
-    path: Path, folder: ModelFolder | None, workers: int | None, *, by_rank: bool
-) -> Vocabulary:
+def _hugging_face(path: Path, folder: ModelFolder | None, workers: int | None, **how: bool) -> Vocabulary:
     from kvtune.tokenization.tokenizers.huggingface import HuggingFaceVocabulary
 
     special = folder.special_tokens if folder else {}
@@ -115,7 +115,7 @@ def _hugging_face(
         # A tokenizer given in place of the model's brings its own.
         added_tokens=folder.added_tokens if folder and path == folder.vocabulary else None,
         workers=workers,
-        by_rank=by_rank,
+        **how,
     )
 
 

@@ -6,6 +6,7 @@ The vocabulary is loaded when the first text needs it. Knows requests, templates
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -86,6 +87,7 @@ class PromptEncoder:
             media_lengths: tokens of an image, where the model's processor is known.
         """
         self._load_vocabulary = load_vocabulary
+        self._loading: Future[Vocabulary] | None = None
         self.source = source
         self.trusts_requests = trusts_requests
         self._template_kwargs = dict(template_kwargs or {})
@@ -115,7 +117,7 @@ class PromptEncoder:
         if self._load_vocabulary is None:
             raise CannotEncodeError("opened without a vocabulary", where=self.source)
         try:
-            return self._load_vocabulary()
+            return self._load_vocabulary() if self._loading is None else self._loading.result()
         except UnusableInputError as error:
             raise CannotEncodeError(
                 error.what,
@@ -125,6 +127,13 @@ class PromptEncoder:
                 wanted=error.wanted,
                 way_out=error.way_out,
             ) from error
+
+    def load_meanwhile(self) -> None:
+        """Load the vocabulary on another thread; what is wrong with it is said where it is needed."""
+        if self._load_vocabulary is not None and self._loading is None:
+            executor = ThreadPoolExecutor(1, thread_name_prefix="vocabulary")
+            self._loading = executor.submit(self._load_vocabulary)
+            executor.shutdown(wait=False)
 
     @cached_property
     def bos_id(self) -> int | None:

@@ -76,7 +76,6 @@ class RowEncoder:
         self._ahead = ahead
         self._with_outputs = outputs
         self._sample = CheckSample(check, seed)
-        self._checks = check != 0
         self._pieces: PieceEncoder | None = None
         self._media: MediaIds | None = None
         self._current: list[_Row] = []
@@ -123,7 +122,9 @@ class RowEncoder:
         if self._pieces is None or self._encoder is None:
             return 0
         self._pieces.close()
-        return self._sample.compare(self._encoder.vocabulary)
+        compared = self._sample.compare(self._encoder.vocabulary)
+        self._encoder.vocabulary.end_checks()
+        return compared
 
     # From a request to pieces.
 
@@ -174,8 +175,6 @@ class RowEncoder:
         """The memory of pieces; the vocabulary is loaded for the first text."""
         if self._pieces is None:
             self._pieces = PieceEncoder(encoder.vocabulary)
-            if self._checks:
-                encoder.vocabulary.prepare_check()
         return self._pieces
 
     def _starts(self, pieces: Sequence[Piece]) -> list[int]:

@@ -20,7 +20,13 @@ from kvtune.tokenization.tokenizers.vocabulary import claimable
 _FORM = "1"
 """Of what is kept; another one finds nothing of this one's."""
 
+_OTHER_PATTERN = "words by a pattern that is not known"
+
 Part = dict[str, Any]
+
+
+class _File(msgspec.Struct):
+    pre_tokenizer: Part | None = None
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -64,14 +70,23 @@ def described(tokenizer: Any) -> Compiled:
     )
 
 
-def with_ranks(compiled: Compiled, data: bytes) -> Compiled:
-    """The same with its tokens by rank, as far as they are proven. `data`: the file."""
-    why_not = _why_not(compiled)
-    if why_not is None:
-        try:
-            return msgspec.structs.replace(compiled, order=rank_order(data))
-        except NotProvenError as error:
-            why_not = str(error)
+def order_of(data: bytes) -> RankOrder | str:
+    """The tokens of a `tokenizer.json` by rank, or why they are not known by it."""
+    try:
+        if known_pattern(msgspec.json.decode(data, type=_File).pre_tokenizer) is None:
+            return _OTHER_PATTERN
+        return rank_order(data)
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        return "no tokenizer"
+    except NotProvenError as error:
+        return str(error)
+
+
+def with_ranks(compiled: Compiled, order: RankOrder | str) -> Compiled:
+    """The same with its tokens by rank, where nothing else keeps them from being used."""
+    why_not = _why_not(compiled) or (order if isinstance(order, str) else None)
+    if why_not is None and isinstance(order, RankOrder):
+        return msgspec.structs.replace(compiled, order=order)
     return msgspec.structs.replace(compiled, why_not=why_not)
 
 
@@ -98,7 +113,7 @@ def _why_not(compiled: Compiled) -> str | None:
     """Why ranks cannot give the same ids, whatever the model is."""
     tokens = compiled.added.values()
     if known_pattern(compiled.pre_tokenizer) is None:
-        return "words by a pattern that is not known"
+        return _OTHER_PATTERN
     if [part["type"] for part in flat(compiled.normalizer)] not in ([], ["NFC"]):
         return "a normalizer other than NFC"
     if any(token.single_word or token.lstrip or token.rstrip or token.normalized for token in tokens):

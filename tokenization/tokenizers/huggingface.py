@@ -1,14 +1,14 @@
 """Vocabularies in a `tokenizer.json`: by rank where that provably gives the same ids, else by the library `tokenizers`.
 
-What the file is found to be is kept between runs (`compiled`). The library is loaded when something needs it: in the
-background from `prepare_check` on, since it takes as long as encoding a million tokens.
+What the file is found to be is kept between runs (`compiled`). The library is loaded when something needs it; where
+something will, in a process of its own from the start, since it takes as long as encoding a million tokens.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +19,13 @@ from kvtune.tokenization.tokenizers import compiled as compiling
 from kvtune.tokenization.tokenizers.compiled import Compiled
 from kvtune.tokenization.tokenizers.cut_rules import cut_rules, flat, known_pattern
 from kvtune.tokenization.tokenizers.library import load_tokenizer
+from kvtune.tokenization.tokenizers.library_worker import LibraryWorker, LostError
 from kvtune.tokenization.tokenizers.ranked_encoder import RankedEncoder
 from kvtune.tokenization.tokenizers.vocabulary import byte_length
 from kvtune.tokenization.trace import Int64, UInt32
 
 _UNKNOWN_BYTES = -1
+_WORTH_A_WORKER_BYTES = 1 << 22
 
 
 class HuggingFaceVocabulary:
@@ -40,6 +42,7 @@ class HuggingFaceVocabulary:
         added_tokens: Mapping[str, Any] | None = None,
         workers: int | None = None,
         by_rank: bool = True,
+        checked: bool = False,
     ) -> None:
         """Load `path`.
 
@@ -51,6 +54,7 @@ class HuggingFaceVocabulary:
             workers: threads for encoding, at most one a core; the library reads the number when it first encodes in
                 parallel.
             by_rank: whether texts may be encoded by rank.
+            checked: `check_ids` will be asked; the library is loaded meanwhile.
 
         Raises:
             UnusableInputError: the file is missing or no tokenizer.
@@ -61,7 +65,7 @@ class HuggingFaceVocabulary:
         self.source = str(path)
         self._path = path
         self._added_tokens = added_tokens or {}
-        self._loading: Future[Any] | None = None
+        self._beside = self._library_beside() if checked and cores > 1 else None
         found = self._compiled(by_rank)
         self.size = found.size
         self.special_tokens = {token.content: number for number, token in found.added.items()}
@@ -77,6 +81,8 @@ class HuggingFaceVocabulary:
                 self._bytes[number] = byte_length(token)
             threads = min(workers or cores, cores)
             self._ranked = RankedEncoder(found.order, pattern, self.special_tokens, workers=threads)
+        else:
+            self.end_checks()  # the library is needed here
 
     def _compiled(self, by_rank: bool) -> Compiled:
         """What the file is, as an earlier run found or anew."""
@@ -89,22 +95,31 @@ class HuggingFaceVocabulary:
         key = compiling.key_of(data, self._added_tokens)
         found = compiling.recall(key)
         if found is None:
-            found = compiling.with_ranks(compiling.described(self._tokenizer), data)
+            order = compiling.order_of(data)
+            found = compiling.with_ranks(self._described(), order)
             compiling.keep(key, found)
         return found
+
+    def _library_beside(self) -> LibraryWorker | None:
+        """The library in a process of its own, where loading the file takes longer than starting that."""
+        try:
+            if self._path.stat().st_size > _WORTH_A_WORKER_BYTES:
+                return LibraryWorker(self._path, self._added_tokens)
+        except OSError:
+            pass
+        return None
+
+    def _described(self) -> Compiled:
+        if self._beside is not None:
+            with suppress(LostError):
+                found: Compiled = self._beside.describe()
+                return found
+        return compiling.described(self._tokenizer)
 
     @cached_property
     def _tokenizer(self) -> Any:
         """The library's."""
-        if self._loading is not None:
-            return self._loading.result()
         return load_tokenizer(self._path, self._added_tokens)
-
-    def prepare_check(self) -> None:
-        if self._loading is None and "_tokenizer" not in self.__dict__:
-            executor = ThreadPoolExecutor(1, thread_name_prefix="library")
-            self._loading = executor.submit(load_tokenizer, self._path, self._added_tokens)
-            executor.shutdown(wait=False)
 
     def encode(self, texts: Sequence[str]) -> list[UInt32]:
         if self._ranked is None:
@@ -115,6 +130,10 @@ class HuggingFaceVocabulary:
         return [next(rest) if ids is None else ids for ids in found]
 
     def _by_library(self, texts: Sequence[str], *, affixes: bool = False) -> list[UInt32]:
+        if self._beside is not None and self._ranked is not None:
+            with suppress(LostError):
+                encoded = self._beside.encode(texts, affixes=affixes)
+                return [np.frombuffer(ids, dtype=np.uint32) for ids in encoded]
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=affixes)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
@@ -128,6 +147,11 @@ class HuggingFaceVocabulary:
             return self._by_library(texts, affixes=True)
         ids = self._by_library(texts)
         return self._between_affixes(ids) if affixed else ids
+
+    def end_checks(self) -> None:
+        if self._beside is not None:
+            self._beside.end()
+        self._beside = None
 
     def _between_affixes(self, every: Sequence[UInt32]) -> list[UInt32]:
         before, after = self.affixes or ((), ())

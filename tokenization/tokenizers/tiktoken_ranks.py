@@ -102,11 +102,11 @@ class TiktokenVocabulary:
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
         return self.encode(texts)
 
-    def prepare_check(self) -> None:
-        """Nothing: it is the same library."""
-
     def check_ids(self, texts: Sequence[str], *, affixed: bool) -> list[UInt32]:  # noqa: ARG002
         return self.encode(texts)
+
+    def end_checks(self) -> None:
+        """Nothing: it is the same library."""
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._encoding.decode([number for number in ids if number < self.size])

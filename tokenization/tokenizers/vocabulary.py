@@ -49,11 +49,11 @@ class Vocabulary(Protocol):
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
         """Ids of each text as a completions prompt (`add_special_tokens=True`)."""
 
-    def prepare_check(self) -> None:
-        """Start loading what `check_ids` needs, in the background."""
-
     def check_ids(self, texts: Sequence[str], *, affixed: bool) -> list[UInt32]:
         """What `encode` (or `encode_with_affixes`) must give, by the library that the file is made for."""
+
+    def end_checks(self) -> None:
+        """Let go of what only `check_ids` needs."""
 
     def token_ends(self, texts: Sequence[str], ids: Sequence[UInt32]) -> list[Int64]:
         """Where each token of each text ends, int64[len(its ids)], ascending, in UTF-8 bytes of the text."""
