@@ -1,4 +1,4 @@
-"""What hashing costs at each unit, measured on this machine with the engine's algorithm and the trace's own tokens.
+"""What hashing costs at each unit, measured on this machine with the engine's algorithm and a trace's own tokens.
 
 The engine hashes each full unit of a prompt once, chained: digest(parent digest, the unit's ids, extra keys)
 over a pickled tuple (vLLM 0.33 `sha256`; the `cbor` variants over canonical CBOR, which is not measured here).
@@ -11,7 +11,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvtune.tokenization.trace import Int64, TokenTrace
 
@@ -29,6 +29,21 @@ class HashCost:
     samples: int
 
 
+@dataclass
+class KnownCosts:
+    """What was measured on this machine before, and in this run.
+
+    Attributes:
+        hashes: unit -> CPU seconds of one hash, and how many hashes were timed for it.
+        lookup_s: CPU seconds of one lookup; None: not measured.
+        has_grown: whether this run measured something.
+    """
+
+    hashes: dict[int, tuple[float, int]] = field(default_factory=dict)
+    lookup_s: float | None = None
+    has_grown: bool = False
+
+
 @dataclass(frozen=True)
 class PrefixCosts:
     """What finer matching costs here: `HashCost` by unit, and CPU seconds of one lookup."""
@@ -37,9 +52,24 @@ class PrefixCosts:
     lookup_s: float
 
 
-def measure_prefix_costs(trace: TokenTrace, units: Sequence[int]) -> PrefixCosts:
-    """Both, on this thread's clock."""
-    return PrefixCosts(measure_hash_cost(trace, units), measure_lookup_cost())
+def measure_prefix_costs(trace: TokenTrace, units: Sequence[int], known: KnownCosts) -> PrefixCosts:
+    """Both, on this thread's clock, as far as they are not known; what is measured is known from then on."""
+    unknown = [unit for unit in units if unit not in known.hashes]
+    for unit, cost in measure_hash_cost(trace, unknown).items():
+        if cost.samples:
+            known.hashes[unit] = cost.seconds / hash_positions(trace.prompt_tokens, unit), cost.samples
+            known.has_grown = True
+    if known.lookup_s is None:
+        known.lookup_s = measure_lookup_cost()
+        known.has_grown = True
+    costs = {unit: known.hashes.get(unit, (0.0, 0)) for unit in units}
+    return PrefixCosts(
+        {
+            unit: HashCost(seconds * hash_positions(trace.prompt_tokens, unit), samples)
+            for unit, (seconds, samples) in costs.items()
+        },
+        known.lookup_s,
+    )
 
 
 def hash_positions(prompt_tokens: Int64, unit: int) -> int:

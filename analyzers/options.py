@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvtune.analyzers.decision.objective import NOMINAL_OVERHEAD, Objective
+from kvtune.analyzers.hash_cost import KnownCosts
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.report import HardwareInfo, SizeSource, TokenizerInfo, TraceInfo
 from kvtune.analyzers.routing import Route
@@ -35,6 +36,7 @@ class AnalyzeOptions:
         per_request: list every request.
         assumed_step_budget: nobody said what the server's step budget is.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
+        known_costs: what hashing costs on this machine, as far as it was measured before.
         seed: of the interval's resampling and of random routing. workers: processes that replay, this one included.
         check_integrity: verify the bookkeeping's conservation laws after every request of the sweep; slow.
     """
@@ -58,6 +60,7 @@ class AnalyzeOptions:
     seed: int = 0
     workers: int = 1
     check_integrity: bool = False
+    known_costs: KnownCosts = field(default_factory=KnownCosts, compare=False)
 
     def decides_by(self) -> Objective:
         """What the choice minimises: a step overhead that was given, else step times, else the worst case."""

@@ -63,7 +63,11 @@ def analyze(
     """
     costs: list[PrefixCosts] = []
     found = find(
-        trace, config, options, progress, lambda its, units: costs.append(measure_prefix_costs(its, units))
+        trace,
+        config,
+        options,
+        progress,
+        lambda its, units: costs.append(measure_prefix_costs(its, units, options.known_costs)),
     )
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared

@@ -54,8 +54,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         created: RFC 3339 time in UTC; the environment's SOURCE_DATE_EPOCH fixes it.
         wall_s, cpu_s: of the whole command; CPU seconds of its workers included.
-        hash_cpu_s: CPU seconds to hash all of the trace's full units once, by unit.
-        hash_samples: hashes that were timed for it.
+        hash_cpu_s: CPU seconds to hash all of the trace's full units once, by unit, at what a hash takes.
+        hash_samples: hashes that were timed for it, on this machine, in this run or an earlier one.
         lookup_cpu_s: CPU seconds of all prefix lookups, by unit.
         peak_bytes: largest resident set of this process, its workers' added.
     """

@@ -193,6 +193,7 @@ def analyze_traces(
         from kvtune.analyzers.sizing.deployment_findings import unmodelled_flags
         from kvtune.analyzers.sizing.serve_flags import ServeFlags
         from kvtune.analyzers.sweep import no_progress
+        from kvtune.cli import hash_costs
         from kvtune.cli.measuring import created_now
         from kvtune.cli.prepare import prepare
         from kvtune.cli.progress import StageProgress
@@ -238,4 +239,5 @@ def analyze_traces(
 
         report = analyze_on(ready.server, progress)
         keep(ready.options.step_times)
+        hash_costs.keep(ready.options.known_costs)
     return Analyzed(ready, report, analyze_on, primes)

@@ -11,6 +11,7 @@ from typing import Any
 from kvtune.analyzers.options import AnalyzeOptions
 from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
 from kvtune.analyzers.step_times.choice import ChosenStepTimes
+from kvtune.cli import hash_costs
 from kvtune.cli.analysis_options import AnalysisOptions
 from kvtune.cli.engine import (
     Server,
@@ -95,6 +96,7 @@ def prepare(
         seed=replay.seed,
         workers=processes(asked),
         check_integrity=general.debug,
+        known_costs=hash_costs.recall(),
     )
     encoding = _encoding(asked, detail, serve, server)
     loaded = load_trace(files, asked.input, model, encoding, progress, force=force, quiet=general.quiet)

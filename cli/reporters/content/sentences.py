@@ -318,9 +318,7 @@ def hashing_sentence(report: Report) -> str:
     ]
     if not costs:
         return ""
-    return (
-        f"Hashing all prompts once took this machine {' and '.join(costs)} (CPU time, measured on a sample)."
-    )
+    return f"Hashing all prompts once takes this machine {' and '.join(costs)} (CPU time, by hashes timed on it)."
 
 
 def windows_sentence(report: Report) -> str:
