@@ -34,10 +34,11 @@ def render_markdown(report: Report) -> str:
     checked = content.log_check_sentences(report)
     if checked:
         parts += [f"### {content.LOG_CHECK_TITLE}", _bullets(checked)]
-    validation = content.validation_table(report)
-    if validation is not None and report.validation is not None:
-        verdict = "agrees with" if report.validation.agrees else "**differs from**"
-        parts += ["### Validated", f"Execution {verdict} the prediction.", _table(validation)]
+    if report.validation is not None:
+        validation = content.validation_table(report)
+        parts.append(f"### {content.validation_title(report)}")
+        parts.append(_text(content.validation_aside(report)))
+        parts += [content.validation_verdict(report), _table(validation)] if validation is not None else []
         parts.append(_bullets([*report.validation.differences, *report.validation.notes]))
     parts += ["### Sizes", *map(_text, content.size_sentences(report)), _table(content.groups_table(report))]
     parts += ["### Where shared prefixes end", _text(content.shared_sentence(report)), _ends(report)]

@@ -161,13 +161,11 @@ def _log_check(report: Report, page: Page) -> list[str]:
 
 def _validation(report: Report, page: Page) -> list[str]:
     found, table = report.validation, content.validation_table(report)
-    if found is None or table is None:
+    if found is None:
         return []
-    verdict = (
-        "execution agrees with the prediction" if found.agrees else "execution DIFFERS from the prediction"
-    )
-    aside = f"{clean(found.rung)} on {clean(found.device)}, {plural(found.runs, 'run')}, {clean(found.clock)} clock"
-    lines = page.heading("Validated", aside) + page.paragraph(verdict.capitalize() + ".") + page.table(table)
+    lines = page.heading(content.validation_title(report), content.validation_aside(report))
+    if table is not None:
+        lines += page.paragraph(content.validation_verdict(report)) + page.table(table)
     for difference in found.differences:
         lines += page.paragraph(clean(difference), first="  ! ", rest="    ")
     for note in found.notes:

@@ -48,8 +48,13 @@ from kvtune.cli.reporters.content.tables import (
     groups_table,
     losses_table,
     telling_rows,
-    validation_table,
     windows_table,
+)
+from kvtune.cli.reporters.content.validation import (
+    validation_aside,
+    validation_table,
+    validation_title,
+    validation_verdict,
 )
 
 __all__ = [
@@ -99,7 +104,10 @@ __all__ = [
     "subject",
     "telling_levers",
     "telling_rows",
+    "validation_aside",
     "validation_table",
+    "validation_title",
+    "validation_verdict",
     "windows_sentence",
     "windows_table",
 ]

@@ -156,3 +156,14 @@ def test_a_report_without_extras_has_no_empty_sections(report: Report) -> None:
     for title in ("Families", "pool's size", "Blocks that", "Over time", "What else", "Validated"):
         assert title not in text
         assert title not in render_markdown(bare)
+
+
+def test_where_steps_alone_were_measured_no_unit_is_compared(report: Report) -> None:
+    assert report.validation is not None
+    steps = msgspec.structs.replace(report.validation, candidates=(), notes=("step overhead 3.4 ms",))
+    measured = msgspec.structs.replace(report, validation=steps)
+    for view in (render_terminal(measured), render_markdown(measured)):
+        assert "Step times measured" in view
+        assert "step overhead 3.4 ms" in view
+        assert "matched" not in view
+        assert "Execution agrees" not in view
