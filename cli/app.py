@@ -25,6 +25,7 @@ from kvtune.cli import (
     formats,
     report,
     resolve,
+    tokens,
     validate,
 )
 from kvtune.cli.help import PlainHelpGroup
@@ -60,6 +61,7 @@ _COMMANDS = (
     conform.conform,
     anonymize.anonymize,
     capture.capture,
+    tokens.tokens,
     formats.formats,
     cache.cache,
 )

@@ -32,6 +32,9 @@ class PartIndex(Protocol):
     def part_of(self, request: int, position: int) -> str:
         """The part (one of `PARTS`) of prompt token `position` (0-based) of request `request`."""
 
+    def runs(self, request: int, length: int) -> list[tuple[int, str]]:
+        """The whole prompt of `length` tokens: (end, part) of each run of tokens of one part, ascending."""
+
 
 class SelectedParts:
     """The index of a trace of which only some requests are left."""
@@ -43,12 +46,18 @@ class SelectedParts:
     def part_of(self, request: int, position: int) -> str:
         return self._parts.part_of(self._requests[request], position)
 
+    def runs(self, request: int, length: int) -> list[tuple[int, str]]:
+        return self._parts.runs(self._requests[request], length)
+
 
 class OnePart:
     """The index of a trace without structure (plain prompts, ids, block hashes): everything is "user"."""
 
     def part_of(self, request: int, position: int) -> str:  # noqa: ARG002
         return "user"
+
+    def runs(self, request: int, length: int) -> list[tuple[int, str]]:  # noqa: ARG002
+        return [(length, "user")]
 
 
 @dataclass(frozen=True)

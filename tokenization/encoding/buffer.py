@@ -1,10 +1,17 @@
-"""Token ids of many sequences in one growing array."""
+"""Token ids of many sequences in one growing array; a large one lies in a file that has no name."""
 
 from __future__ import annotations
+
+import mmap
+import tempfile
+from typing import BinaryIO
 
 import numpy as np
 
 from kvtune.tokenization.trace import Int64, UInt32
+
+MOST_IN_MEMORY = 1 << 28
+"""Bytes of ids that are held in memory; from there on they are in a temporary file, and the system pages them."""
 
 
 class TokenBuffer:
@@ -12,16 +19,30 @@ class TokenBuffer:
 
     def __init__(self) -> None:
         self._data = bytearray()  # grows in place where the system can map its pages elsewhere
+        self._file: BinaryIO | None = None
         self._ends: list[int] = [0]
 
     def append(self, ids: UInt32) -> None:
-        """Add one sequence."""
-        self._data += np.ascontiguousarray(ids, dtype=np.uint32).data
+        """Add one sequence. Raises OSError where the folder for temporary files (TMPDIR) is full."""
+        if self._file is None and len(self._data) + ids.nbytes > MOST_IN_MEMORY:
+            self._file = tempfile.TemporaryFile(prefix="kvtune-")  # noqa: SIM115
+            self._file.write(self._data)
+            self._data = bytearray()
+        data = np.ascontiguousarray(ids, dtype=np.uint32).data
+        if self._file is not None:
+            self._file.write(data)
+        else:
+            self._data += data
         self._ends.append(self._ends[-1] + len(ids))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def arrays(self) -> tuple[UInt32, Int64]:
-        """(ids uint32[T], offsets int64[n + 1]). The buffer is done with after this."""
-        return np.frombuffer(self._data, dtype=np.uint32), np.array(self._ends, dtype=np.int64)
+        """(ids uint32[T], offsets int64[n + 1]), for reading. The buffer is done with after this."""
+        ends = np.array(self._ends, dtype=np.int64)
+        if self._file is None:
+            return np.frombuffer(self._data, dtype=np.uint32), ends
+        with self._file as file:
+            file.flush()
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint32), ends

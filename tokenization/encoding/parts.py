@@ -164,6 +164,23 @@ class PromptParts:
         at = bisect_right(ends, position - starts[piece])
         return PARTS[codes[at] if at < len(codes) else TEMPLATE]
 
+    def runs(self, request: int, length: int) -> list[tuple[int, str]]:
+        """The whole prompt of `length` tokens: (end, part) of each run of tokens of one part, ascending."""
+        starts = self._starts[request]
+        stops = [*starts[1:], length]
+        found: list[tuple[int, str]] = []
+        done = 0
+        for start, stop, (ends, codes) in zip(starts, stops, self._runs[request], strict=True):
+            for end, code in (*zip(ends, codes, strict=True), (stop - start, TEMPLATE)):
+                at = min(start + end, stop)
+                if at <= done:
+                    continue
+                if found and found[-1][1] == PARTS[code]:
+                    found.pop()
+                found.append((at, PARTS[code]))
+                done = at
+        return found
+
 
 def runs_of(spans: Sequence[Sequence[Span]], texts: Sequence[str], ends: Sequence[Int64]) -> list[Runs]:
     """The runs of each of many pieces of text.

@@ -1,0 +1,33 @@
+"""The buffer of token ids: the same arrays in memory and in a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from kvtune.tokenization.encoding import buffer
+from kvtune.tokenization.encoding.buffer import TokenBuffer
+
+ROWS = [[1, 2, 3], [], [4], [2**32 - 1, 0], list(range(1000))]
+
+
+@pytest.mark.parametrize("most", [0, 8, 1 << 20])
+def test_what_was_appended_is_there(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(buffer, "MOST_IN_MEMORY", most)
+    kept = TokenBuffer()
+    for row in ROWS:
+        kept.append(np.array(row, dtype=np.uint32))
+    assert len(kept) == len(ROWS)
+    tokens, offsets = kept.arrays()
+    assert offsets.tolist() == [0, 3, 3, 4, 6, 1006]
+    assert [tokens[a:b].tolist() for a, b in pairwise(offsets)] == ROWS
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_nothing_at_all_is_an_empty_array(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(buffer, "MOST_IN_MEMORY", most)
+    kept = TokenBuffer()
+    kept.append(np.zeros(0, dtype=np.uint32))
+    assert [len(array) for array in kept.arrays()] == [0, 2]
