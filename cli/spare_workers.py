@@ -6,6 +6,7 @@ Imports nothing heavy: workers start while the command imports the rest.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,8 +26,13 @@ _WORTH_A_WORKER_BYTES = 1 << 20
 
 def spare_workers(traces: list[str], asked: AnalysisOptions) -> AbstractContextManager[None]:
     """Stand by: one worker for each megabyte of the files, as far as there are cores."""
-    size = sum(path.stat().st_size for path in map(Path, traces) if path.is_file())
-    return standby(min(processes(asked) - 1, size // _WORTH_A_WORKER_BYTES), WORKER_IMPORTS)
+    count = min(processes(asked) - 1, local_bytes(traces) // _WORTH_A_WORKER_BYTES)
+    return standby(count, WORKER_IMPORTS)
+
+
+def local_bytes(traces: Sequence[str]) -> int:
+    """Of the traces that are files of this machine, compressed or not."""
+    return sum(path.stat().st_size for path in map(Path, traces) if path.is_file())
 
 
 def processes(asked: AnalysisOptions) -> int:

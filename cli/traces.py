@@ -19,6 +19,7 @@ from kvtune.analyzers.report import TokenizerInfo, TokenizerKind, TraceInfo
 from kvtune.cli.analysis_options import InputOptions, ModelOptions
 from kvtune.cli.output import note, writing
 from kvtune.cli.progress import StageProgress
+from kvtune.cli.spare_workers import local_bytes
 from kvtune.tokenization.doubts import media_unsized
 from kvtune.tokenization.encode import CHECKED_REQUESTS, EncodeInfo, encode_trace
 from kvtune.tokenization.encoding.model_folder import read_template
@@ -36,6 +37,8 @@ from kvtune.tokenization.trace import TokenTrace
 from kvtune.tokenization.workers import take_workers
 
 MOST_SHOWN = 10
+_MEMORY_COUNTS_BYTES = 1 << 28
+"""Of trace: from here on the library that checks is loaded at the end, which takes a second and not the memory."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def load_trace(
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
         how = _encoder_options(model, options, encoding)
+        how["checked"] = _checked_requests(model) != 0 and local_bytes(files) < _MEMORY_COUNTS_BYTES
         early = _EarlyEncoder(model, how)
         ahead = stack.enter_context(_render_ahead(early.folder, model, how))
 
@@ -192,7 +196,6 @@ def _encoder_options(model: ModelOptions, options: InputOptions, encoding: Encod
         "version": encoding.version,
         "workers": options.workers,
         "encoder": model.encoder,
-        "checked": _checked_requests(model) != 0,
         "trusts_requests": model.trust_request_chat_template,
         "template_kwargs": encoding.template_kwargs,
         "excludes_tools": encoding.excludes_tools,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,14 +16,12 @@ import numpy as np
 from kvtune.tokenization.tokenizers import compiled as compiling
 from kvtune.tokenization.tokenizers.compiled import Compiled
 from kvtune.tokenization.tokenizers.cut_rules import cut_rules, flat, known_pattern
-from kvtune.tokenization.tokenizers.library import load_tokenizer
-from kvtune.tokenization.tokenizers.library_worker import LibraryWorker, LostError
+from kvtune.tokenization.tokenizers.library import Library
 from kvtune.tokenization.tokenizers.ranked_encoder import RankedEncoder
 from kvtune.tokenization.tokenizers.vocabulary import byte_length
 from kvtune.tokenization.trace import Int64, UInt32
 
 _UNKNOWN_BYTES = -1
-_WORTH_A_WORKER_BYTES = 1 << 22
 
 
 class HuggingFaceVocabulary:
@@ -63,10 +59,10 @@ class HuggingFaceVocabulary:
         if workers is not None:
             os.environ["RAYON_NUM_THREADS"] = str(min(workers, cores))
         self.source = str(path)
-        self._path = path
-        self._added_tokens = added_tokens or {}
-        self._beside = self._library_beside() if checked and cores > 1 else None
-        found = self._compiled(by_rank)
+        self._library = Library(path, added_tokens or {}, beside=by_rank and cores > 1)
+        if checked:
+            self._library.begin()
+        found = self._found(path, added_tokens or {}) if by_rank else self._library.describe()
         self.size = found.size
         self.special_tokens = {token.content: number for number, token in found.added.items()}
         self.cuts = cut_rules(found.added, found.normalizer, found.pre_tokenizer)
@@ -82,76 +78,43 @@ class HuggingFaceVocabulary:
             threads = min(workers or cores, cores)
             self._ranked = RankedEncoder(found.order, pattern, self.special_tokens, workers=threads)
         else:
-            self.end_checks()  # the library is needed here
+            self._library.stay_here()  # all texts are for it
 
-    def _compiled(self, by_rank: bool) -> Compiled:
+    def _found(self, path: Path, added_tokens: Mapping[str, Any]) -> Compiled:
         """What the file is, as an earlier run found or anew."""
         try:
-            data = self._path.read_bytes() if by_rank else b""
+            data = path.read_bytes()
         except OSError:
-            data = b""  # the library says what is wrong
-        if not data:
-            return compiling.described(self._tokenizer)
-        key = compiling.key_of(data, self._added_tokens)
+            return self._library.describe()  # which says what is wrong
+        key = compiling.key_of(data, added_tokens)
         found = compiling.recall(key)
         if found is None:
             order = compiling.order_of(data)
-            found = compiling.with_ranks(self._described(), order)
+            found = compiling.with_ranks(self._library.describe(), order)
             compiling.keep(key, found)
         return found
 
-    def _library_beside(self) -> LibraryWorker | None:
-        """The library in a process of its own, where loading the file takes longer than starting that."""
-        try:
-            if self._path.stat().st_size > _WORTH_A_WORKER_BYTES:
-                return LibraryWorker(self._path, self._added_tokens)
-        except OSError:
-            pass
-        return None
-
-    def _described(self) -> Compiled:
-        if self._beside is not None:
-            with suppress(LostError):
-                found: Compiled = self._beside.describe()
-                return found
-        return compiling.described(self._tokenizer)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        """The library's."""
-        return load_tokenizer(self._path, self._added_tokens)
-
     def encode(self, texts: Sequence[str]) -> list[UInt32]:
         if self._ranked is None:
-            return self._by_library(texts)
+            return self._library.encode(texts, affixes=False)
         found = self._ranked.encode(texts)
         left = [place for place, ids in enumerate(found) if ids is None]
-        rest = iter(self._by_library([texts[place] for place in left]) if left else ())
+        rest = iter(self._library.encode([texts[place] for place in left], affixes=False) if left else ())
         return [next(rest) if ids is None else ids for ids in found]
-
-    def _by_library(self, texts: Sequence[str], *, affixes: bool = False) -> list[UInt32]:
-        if self._beside is not None and self._ranked is not None:
-            with suppress(LostError):
-                encoded = self._beside.encode(texts, affixes=affixes)
-                return [np.frombuffer(ids, dtype=np.uint32) for ids in encoded]
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=affixes)
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def encode_with_affixes(self, texts: Sequence[str]) -> list[UInt32]:
         if self.affixes is None:
-            return self._by_library(texts, affixes=True)
+            return self._library.encode(texts, affixes=True)
         return self._between_affixes(self.encode(texts))
 
     def check_ids(self, texts: Sequence[str], *, affixed: bool) -> list[UInt32]:
         if affixed and self.affixes is None:
-            return self._by_library(texts, affixes=True)
-        ids = self._by_library(texts)
+            return self._library.encode(texts, affixes=True)
+        ids = self._library.encode(texts, affixes=False)
         return self._between_affixes(ids) if affixed else ids
 
     def end_checks(self) -> None:
-        if self._beside is not None:
-            self._beside.end()
-        self._beside = None
+        self._library.end()
 
     def _between_affixes(self, every: Sequence[UInt32]) -> list[UInt32]:
         before, after = self.affixes or ((), ())
@@ -159,7 +122,7 @@ class HuggingFaceVocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         known = [number for number in ids if number < self.size]
-        text: str = self._tokenizer.decode(known, skip_special_tokens=False)
+        text: str = self._library.tokenizer.decode(known, skip_special_tokens=False)
         return text
 
     def token_ends(self, texts: Sequence[str], ids: Sequence[UInt32]) -> list[Int64]:
@@ -181,14 +144,14 @@ class HuggingFaceVocabulary:
     def _asked_ends(self, text: str) -> Int64:
         """Where the library says that tokens end; slow."""
         starts_at = _byte_positions(text)
-        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        offsets = self._library.tokenizer.encode(text, add_special_tokens=False).offsets
         return starts_at[np.array([end for _, end in offsets], dtype=np.int64)]
 
     def _token_bytes(self, ids: UInt32) -> np.ndarray[Any, np.dtype[np.int32]]:
         known = self._bytes[ids]
         if (known == _UNKNOWN_BYTES).any():
             for number in np.unique(ids[known == _UNKNOWN_BYTES]).tolist():
-                token = self._tokenizer.id_to_token(number) or ""
+                token = self._library.tokenizer.id_to_token(number) or ""
                 # A byte-level token has one character per byte; an added token stands as itself.
                 size = len(token.encode("utf-8")) if token in self.special_tokens else len(token)
                 self._bytes[number] = size
@@ -210,7 +173,7 @@ class HuggingFaceVocabulary:
                 ids = []
             elif flag is True and token is not None:
                 number = self.special_tokens.get(token)
-                number = self._tokenizer.token_to_id(token) if number is None else number
+                number = self._library.tokenizer.token_to_id(token) if number is None else number
                 ids = ids if number is None else [number]
             sides.append(np.array(ids, dtype=np.uint32))
         return sides[0], sides[1]

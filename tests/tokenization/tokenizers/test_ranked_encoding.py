@@ -103,7 +103,7 @@ class TestWhatIsKept:
         def refuse(*_: object) -> None:
             raise AssertionError("the library was loaded")
 
-        monkeypatch.setattr("kvtune.tokenization.tokenizers.huggingface.load_tokenizer", refuse)
+        monkeypatch.setattr("kvtune.tokenization.tokenizers.library.load_tokenizer", refuse)
         second = HuggingFaceVocabulary(path)
         texts = ["The quick brown <|end|> fox", "it's 1234"]
         for a, b in zip(first.encode(texts), second.encode(texts), strict=True):

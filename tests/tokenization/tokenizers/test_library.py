@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from kvtune.tokenization import cache
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.tokenizers.huggingface import HuggingFaceVocabulary
-from kvtune.tokenization.tokenizers.library_worker import LibraryWorker, LostError
+from kvtune.tokenization.tokenizers.library import Library
 from kvtune.tokenization.tokenizers.line_cuts import CL100K
 from tests.tokenization.tokenizers.conftest import build, with_bos
 
@@ -20,7 +20,7 @@ TEXTS = ["The quick brown fox", "it's <|end|> 北京", ""]
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file for which a process is worth it, and an empty cache."""
-    monkeypatch.setattr("kvtune.tokenization.tokenizers.huggingface._WORTH_A_WORKER_BYTES", 0)
+    monkeypatch.setattr("kvtune.tokenization.tokenizers.library.WORTH_A_WORKER_BYTES", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tokenizer: Tokenizer = build(CL100K, post_processor=with_bos())
@@ -38,7 +38,7 @@ def test_it_checks_without_loading_anything_here(
 ) -> None:
     here = HuggingFaceVocabulary(path, by_rank=False).check_ids(TEXTS, affixed=affixed)
     cache.clear()
-    monkeypatch.setattr("kvtune.tokenization.tokenizers.huggingface.load_tokenizer", never)
+    monkeypatch.setattr("kvtune.tokenization.tokenizers.library.load_tokenizer", never)
     for _ in range(2):  # found out anew, then as it was kept
         vocabulary = HuggingFaceVocabulary(path, checked=True)
         again = vocabulary.check_ids(TEXTS, affixed=affixed)
@@ -48,21 +48,29 @@ def test_it_checks_without_loading_anything_here(
 
 def test_where_it_is_lost_the_library_is_loaded_here(path: Path) -> None:
     vocabulary = HuggingFaceVocabulary(path, checked=True)
-    assert vocabulary._beside is not None
-    vocabulary._beside.end()
+    worker = vocabulary._library._worker
+    assert worker is not None
+    worker.end()
     ids = [ids.tolist() for ids in vocabulary.check_ids(TEXTS, affixed=False)]
     assert ids == [ids.tolist() for ids in vocabulary.encode(TEXTS)]
 
 
 def test_a_file_that_is_no_tokenizer_is_told_of_here(path: Path) -> None:
     path.write_text('{"model": 7}')
-    worker = LibraryWorker(path, {})
-    with pytest.raises(LostError):
-        worker.describe()
     with pytest.raises(UnusableInputError, match="cannot be loaded as a tokenizer"):
         HuggingFaceVocabulary(path, checked=True)
 
 
 def test_what_only_the_library_encodes_is_not_sent_there(path: Path) -> None:
     build(r"\s+|\S+").save(str(path))
-    assert HuggingFaceVocabulary(path, checked=True)._beside is None
+    vocabulary = HuggingFaceVocabulary(path, checked=True)
+    assert [ids.tolist() for ids in vocabulary.encode(TEXTS)] and vocabulary._library._worker is None
+
+
+def test_it_begins_again_where_it_is_needed_again(path: Path) -> None:
+    library = Library(path, {}, beside=True)
+    first = [ids.tolist() for ids in library.encode(TEXTS, affixes=False)]
+    library.end()
+    assert [ids.tolist() for ids in library.encode(TEXTS, affixes=False)] == first
+    assert "tokenizer" not in vars(library)
+    library.end()
