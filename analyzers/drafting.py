@@ -48,3 +48,25 @@ def slot_lookahead(drafter: Drafter | None) -> int:
     if drafter.method == "dflash":
         return drafter.num_speculative_tokens + 1
     return drafter.num_speculative_tokens if drafter.method in EAGLE_LIKE | {"draft_model"} else 0
+
+
+def draft_rows(drafter: Drafter | None, profile: ReleaseProfile) -> int:
+    """Rows of a step's input that the draft pass adds for each request. (`vllm/config/speculative.py:
+    max_num_new_slots_for_drafting`)"""
+    if drafter is None:
+        return 0
+    drafts = drafter.num_speculative_tokens
+    if drafter.method in ("dflash", "dspark"):
+        if profile.dflash_rows == "none":
+            return 0
+        return drafts if drafter.method == "dflash" and profile.dflash_rows == "drafts" else drafts - 1
+    own = 1 if drafter.method == "draft_model" else 0
+    return own + (drafts - 1 if drafter.parallel_drafting else 0)
+
+
+def step_budget(config: EngineConfig, profile: ReleaseProfile) -> int:
+    """Tokens that a step may schedule: `max_num_batched_tokens`; up to 0.27 less the draft rows of as many requests as
+    a step may hold. (`vllm/config/vllm.py: _set_max_num_scheduled_tokens`)"""
+    if profile.draft_rows_by_request:
+        return config.max_num_batched_tokens
+    return config.max_num_batched_tokens - draft_rows(config.drafter, profile) * config.max_num_seqs

@@ -52,6 +52,7 @@ class Drafter:
     accept: int = 0
     disable_lookahead_block_hashes: bool = False
     disable_eagle_block_drop: bool = False
+    parallel_drafting: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kvtune.analyzers.drafting import lookahead_or_drop, prefill_lookahead, slot_lookahead
+from kvtune.analyzers.drafting import (
+    draft_rows,
+    lookahead_or_drop,
+    prefill_lookahead,
+    slot_lookahead,
+    step_budget,
+)
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.refusal import BlockSizes, EngineRefusal, check_config, check_start
@@ -31,6 +37,7 @@ class ResolvedSizes:
         flagged_groups: expanded groups that hold draft layers (all, if the drop needs one and none is named).
         slot_lookahead_tokens: slots reserved past the scheduled tokens. prefill_lookahead_tokens: prompt tokens
             that the drafter reads past a chunk.
+        step_budget: that a step may schedule. draft_rows: that each scheduled request takes of it besides its own.
         speculative_blocks: extra state blocks of each Mamba request.
         align_split: whether prefill chunks end where states are kept.
         junction_checkpoint: chunks may end at a junction inside a block.
@@ -49,6 +56,8 @@ class ResolvedSizes:
     dropping_groups: frozenset[int]
     slot_lookahead_tokens: int
     prefill_lookahead_tokens: int
+    step_budget: int
+    draft_rows: int
     speculative_blocks: int
     align_split: bool
     junction_checkpoint: bool
@@ -74,6 +83,16 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
     if drop and not flagged:
         flagged = frozenset(range(len(groups)))
     draft_window = prefill_lookahead(config.drafter)
+    budget = step_budget(config, profile)
+    if budget <= 0:
+        raise EngineRefusal(
+            "ValueError",
+            "no_budget_beside_drafts",
+            f"the drafts of {config.max_num_seqs} requests leave nothing of the step budget of "
+            f"{config.max_num_batched_tokens} tokens",
+            subject=config.max_num_batched_tokens,
+            stage="config",
+        )
     alignment, partial, warnings = resolve_hit_alignment(config, profile, sizes)
     check_start(
         config,
@@ -88,9 +107,9 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
     align_split = config.enable_prefix_caching and any(
         group.kind == "mamba" and group.mode in (None, "align") for group in groups
     )
-    if align_split and c > config.max_num_batched_tokens:
+    if align_split and c > budget:
         warnings.append(
-            f"max_num_batched_tokens ({config.max_num_batched_tokens}) is below the block ({c}): "
+            f"the step budget ({budget}) is below the block ({c}): "
             "a prompt needs several steps to reach its first resumable position"
         )
     return ResolvedSizes(
@@ -106,6 +125,8 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
         dropping_groups=flagged if drop else frozenset(),
         slot_lookahead_tokens=slot_lookahead(config.drafter),
         prefill_lookahead_tokens=draft_window,
+        step_budget=budget,
+        draft_rows=draft_rows(config.drafter, profile) if profile.draft_rows_by_request else 0,
         speculative_blocks=config.drafter.num_speculative_tokens if config.drafter else 0,
         align_split=align_split,
         junction_checkpoint=bool(

@@ -49,7 +49,7 @@ def conform_files(paths: list[str]) -> Conformance:
         UnusableInputError: a file that cannot be read, or whose format or release is not known.
     """
     from kvtune.analyzers.conform import conform_document
-    from kvtune.cli.documents import Conformance, FileDifference
+    from kvtune.cli.documents import Conformance, FailedCase, FileDifference, UnknownSetting
 
     results = [(path, conform_document(_read(path), where=path)) for path in paths]
     return Conformance(
@@ -67,6 +67,16 @@ def conform_files(paths: list[str]) -> Conformance:
             )
             for path, result in results
             for one in result.differences
+        ),
+        engine_failures=tuple(
+            FailedCase(file=path, case=failure.case, request=failure.request, type=failure.type)
+            for path, result in results
+            for failure in result.engine_failures
+        ),
+        not_modelled=tuple(
+            UnknownSetting(file=path, case=unknown.case, setting=unknown.setting)
+            for path, result in results
+            for unknown in result.not_modelled
         ),
     )
 
@@ -92,4 +102,15 @@ def render_conformance(found: Conformance) -> str:
         )
     if len(found.differences) > MOST_SHOWN:
         lines.append(f"  and {len(found.differences) - MOST_SHOWN:,} more; --json FILE lists all")
+    if found.engine_failures:
+        number = plural(len(found.engine_failures), "case")
+        lines.append(f"  in {number} the engine failed with an error of its own; compared up to there:")
+        lines += [
+            f"    {failure.file}: {failure.case}, request {failure.request}: {failure.type}"
+            for failure in found.engine_failures[:MOST_SHOWN]
+        ]
+    if found.not_modelled:
+        settings = sorted({unknown.setting for unknown in found.not_modelled})
+        cases = len({(unknown.file, unknown.case) for unknown in found.not_modelled})
+        lines.append(f"  not modelled in {plural(cases, 'case')}: {', '.join(settings)}")
     return "\n".join(lines) + "\n"

@@ -18,14 +18,38 @@ class FileDifference(msgspec.Struct, frozen=True, kw_only=True):
     found: Any
 
 
+class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that the engine failed at, and the class of its error."""
+
+    file: str
+    case: str
+    request: int
+    type: str
+
+
+class UnknownSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of a case, as a path such as `config.scheduler`."""
+
+    file: str
+    case: str
+    setting: str
+
+
 class Conformance(msgspec.Struct, frozen=True, kw_only=True):
-    """`kvtune.conform/1`: the vector files as given, how much was compared, and every difference."""
+    """`kvtune.conform/1`: the vector files as given, how much was compared, and every difference.
+
+    Attributes:
+        engine_failures: cases that the engine ended with an error that is none of its checks; compared up to there.
+        not_modelled: settings of cases that this build does not know; compared without them.
+    """
 
     schema: Literal["kvtune.conform/1"] = "kvtune.conform/1"
     files: tuple[str, ...]
     cases: int
     requests: int
     differences: tuple[FileDifference, ...]
+    engine_failures: tuple[FailedCase, ...] = ()
+    not_modelled: tuple[UnknownSetting, ...] = ()
 
 
 def encode_document(document: msgspec.Struct) -> bytes:

@@ -35,7 +35,7 @@ class ChunkSplitter:
         on_unit = self._has_tail or profile.export_grid == "unit"
         self._export_grid = self._unit if on_unit else sizes.scheduler_block_size
         threshold = config.long_prefill_token_threshold
-        self._max_chunk = min(config.max_num_batched_tokens, threshold or config.max_num_batched_tokens)
+        self._max_chunk = min(sizes.step_budget, threshold or sizes.step_budget)
 
     def clip(self, sequence: Sequence, start: int, num_new_tokens: int) -> int:
         """How many of the offered tokens to schedule from `start`; 0 if the budget does not reach a boundary."""

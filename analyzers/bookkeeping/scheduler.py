@@ -47,7 +47,8 @@ class Scheduler(StepOutput):
             coordinator = Coordinator(config, profile, self.sizes, roomy=roomy)
         super().__init__(config, profile, self.sizes, coordinator)
         self.prefill_chunks: list[tuple[int, int, int]] = []
-        self._budget = config.max_num_batched_tokens
+        self._budget = self.sizes.step_budget
+        self._draft_rows = self.sizes.draft_rows
         self._max_num_seqs = config.max_num_seqs
         self._threshold = config.long_prefill_token_threshold
         self._threshold_needs_company = profile.long_prefill_threshold_needs_company
@@ -111,14 +112,14 @@ class Scheduler(StepOutput):
         self, budget: int, threshold: int, chunks: list[Chunk], preempted: list[Sequence]
     ) -> int:
         place = 0
-        running, splitter = self.running, self._splitter
-        while place < len(running) and budget > 0:
+        running, splitter, rows = self.running, self._splitter, self._draft_rows
+        while place < len(running) and budget > rows:
             sequence = running[place]
             num_new = self._next_tokens(sequence)
             if 0 < threshold < num_new:
                 num_new = threshold
-            if num_new > budget:
-                num_new = budget
+            if num_new > budget - rows:
+                num_new = budget - rows
             computed = sequence.num_computed_tokens
             if computed + num_new >= self._max_model_len:
                 num_new = self._max_model_len - computed - 1
@@ -139,7 +140,7 @@ class Scheduler(StepOutput):
                 )
                 sequence.num_draft_tokens = 0
             chunks.append(Chunk(sequence, sequence.num_computed_tokens, num_new, drafts))
-            budget -= num_new
+            budget -= num_new + rows
             place += 1
         return budget
 
@@ -168,8 +169,8 @@ class Scheduler(StepOutput):
 
     def _admit_waiting(self, budget: int, threshold: int, chunks: list[Chunk]) -> None:
         skipped: list[Sequence] = []
-        waiting, running, coordinator = self.waiting, self.running, self.coordinator
-        while waiting and budget > 0 and len(running) < self._max_num_seqs:
+        waiting, running, coordinator, rows = self.waiting, self.running, self.coordinator, self._draft_rows
+        while waiting and budget > rows and len(running) < self._max_num_seqs:
             sequence = waiting[0]
             if sequence.num_stale_tokens:
                 skipped.append(waiting.popleft())
@@ -181,7 +182,7 @@ class Scheduler(StepOutput):
             sequence.num_probes += hit.probes
             if self.recorder is not None:
                 self.recorder.looked_up(sequence, hit)
-            num_new, drafts = self._first_tokens(sequence, hit, budget, threshold, chunks)
+            num_new, drafts = self._first_tokens(sequence, hit, budget - rows, threshold, chunks)
             if num_new <= 0:
                 break
             if self._prefill_lookahead > 1:
@@ -198,7 +199,7 @@ class Scheduler(StepOutput):
                 sequence.first_hit = hit.tokens
                 sequence.first_junction = hit.junction
             chunks.append(Chunk(sequence, hit.tokens, num_new, drafts, hit))
-            budget -= num_new
+            budget -= num_new + rows
         if skipped:
             waiting.extendleft(reversed(skipped))
 

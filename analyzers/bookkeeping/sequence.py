@@ -154,7 +154,7 @@ class Sequence:
 
     def num_hashed_tokens(self, unit: int) -> int:
         """Tokens of the prefix for which hashes of `unit` tokens exist."""
-        return (self.num_tokens - self.lookahead) // unit * unit
+        return max(0, self.num_tokens - self.lookahead) // unit * unit
 
     @property
     def prefill_end(self) -> int:

@@ -53,6 +53,57 @@ def engine_config(case: dict[str, Any], profile: ReleaseProfile) -> EngineConfig
     )
 
 
+_SETTINGS: dict[str, set[str]] = {
+    "case": {"name", "mode", "config", "requests", "resolved", "error", "expect", "totals"},
+    "config": {
+        "groups",
+        "prefix_match_unit",
+        "num_blocks",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "max_model_len",
+        "long_prefill_token_threshold",
+        "prefix_cache_retention_interval",
+        "enable_prefix_caching",
+        "enable_mamba_shared_prefix_checkpoint",
+        "eagle",
+        "scheduler",
+        "hash_algo",
+    },
+    "groups": {"type", "block_size", "sliding_window", "mamba_mode", "eagle", "checkpoint_alignment"},
+    "eagle": {
+        "method",
+        "modules",
+        "num_speculative_tokens",
+        "accept",
+        "disable_lookahead_block_hashes",
+        "disable_eagle_block_drop",
+    },
+    "requests": {"prompt", "output", "salt", "lora", "lora_path", "arrive", "skip_reading"},
+}
+"""What is read of a case."""
+
+
+def unknown_settings(case: dict[str, Any]) -> list[str]:
+    """Settings of a case that nothing here reads, as paths."""
+    config = case["config"]
+    parts = [
+        ("case", [case]),
+        ("config", [config]),
+        ("groups", config["groups"]),
+        ("eagle", [config["eagle"]] if config.get("eagle") else []),
+        ("requests", case["requests"]),
+    ]
+    unknown = {
+        f"{name}.{key}"
+        for name, values in parts
+        for value in values
+        for key in value
+        if key not in _SETTINGS[name]
+    }
+    return sorted(unknown)
+
+
 def _group(group: dict[str, Any]) -> KVCacheGroup:
     kind = group["type"]
     return KVCacheGroup(

@@ -31,18 +31,21 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 Meaning = tuple[str, str, int | None]
 
+UNKNOWN = "unknown"
+"""The rule of an error that is none of the engine's checks."""
+
 
 def meaning_of(error: dict[str, str]) -> Meaning:
     """(exception class, rule, refused value) of an engine's error as vectors record it.
 
-    A message that no rule knows gives the rule `unknown`, which equals nothing of ours.
+    A message that no rule knows gives the rule `UNKNOWN`, which equals nothing of ours.
     """
     for rule, pattern in _RULES:
         match = pattern.search(error["message"])
         if match:
             subject = int(match[1]) if pattern.groups else None
             return error["type"], rule, subject
-    return error["type"], "unknown", None
+    return error["type"], UNKNOWN, None
 
 
 def meaning_of_refusal(refusal: EngineRefusal) -> Meaning:

@@ -10,9 +10,9 @@ from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
 from kvtune.analyzers.bookkeeping.scheduler import Scheduler, make_scheduler
 from kvtune.analyzers.bookkeeping.sequence import Sequence
 from kvtune.analyzers.bookkeeping.step_plan import StepPlan
-from kvtune.analyzers.conform.cases import case_sequences, engine_config
-from kvtune.analyzers.conform.errors import Meaning, meaning_of, meaning_of_refusal
-from kvtune.analyzers.conform.result import ConformResult
+from kvtune.analyzers.conform.cases import case_sequences, engine_config, unknown_settings
+from kvtune.analyzers.conform.errors import UNKNOWN, Meaning, meaning_of, meaning_of_refusal
+from kvtune.analyzers.conform.result import ConformResult, EngineFailure, NotModelled
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.resolver import ResolvedSizes, resolve_sizes
@@ -53,6 +53,7 @@ def conform_cases(document: dict[str, Any], profile: ReleaseProfile) -> ConformR
 def _conform_case(result: ConformResult, case: dict[str, Any], profile: ReleaseProfile) -> None:
     name = case["name"]
     wanted_error = case.get("error")
+    result.not_modelled += [NotModelled(name, setting) for setting in unknown_settings(case)]
     config = engine_config(case, profile)
     try:
         sizes = resolve_sizes(config, profile)
@@ -71,8 +72,12 @@ def _conform_case(result: ConformResult, case: dict[str, Any], profile: ReleaseP
     except _NeverFitsError:
         rows = run.rows
         error = ("NoProgress", "never_fits", None)
-    _compare_error(result, name, wanted_error, error)
     wanted_rows = case.get("expect", [])
+    if wanted_error is not None and _is_failure(wanted_error):
+        result.engine_failures.append(EngineFailure(name, len(wanted_rows), wanted_error["type"]))
+        rows = rows[: len(wanted_rows)]
+    else:
+        _compare_error(result, name, wanted_error, error)
     result.compare(name, None, "requests", len(wanted_rows), len(rows))
     for place, (wanted, found) in enumerate(zip(wanted_rows, rows, strict=False)):
         for key, value in wanted.items():
@@ -81,6 +86,12 @@ def _conform_case(result: ConformResult, case: dict[str, Any], profile: ReleaseP
             result.compare(name, place, "junction", 0, found.get("junction", 0))
     for key, value in case.get("totals", {}).items():
         result.compare(name, None, f"totals.{key}", value, run.totals(rows)[key])
+
+
+def _is_failure(error: dict[str, str]) -> bool:
+    """Whether the engine failed while it ran, by an assertion without words or an error of Python's."""
+    bare = not error["message"] or error["type"] in ("IndexError", "KeyError", "TypeError")
+    return error["stage"] == "run" and bare and meaning_of(error)[1] == UNKNOWN
 
 
 def _compare_error(

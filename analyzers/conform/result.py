@@ -22,6 +22,31 @@ class Difference:
     found: Any
 
 
+@dataclass(frozen=True)
+class EngineFailure:
+    """The engine ended a case with an error that is none of its checks; it is compared up to there.
+
+    Attributes:
+        case: its name. request: that it failed at. type: the exception's class.
+    """
+
+    case: str
+    request: int
+    type: str
+
+
+@dataclass(frozen=True)
+class NotModelled:
+    """A setting of a case that this bookkeeping does not know; the case is compared without it.
+
+    Attributes:
+        case: its name. setting: its path, such as `config.scheduler`.
+    """
+
+    case: str
+    setting: str
+
+
 @dataclass
 class ConformResult:
     """Counts of one document; `cases` are resolver rows in a `resolve/1` document."""
@@ -29,6 +54,8 @@ class ConformResult:
     cases: int = 0
     requests: int = 0
     differences: list[Difference] = field(default_factory=list)
+    engine_failures: list[EngineFailure] = field(default_factory=list)
+    not_modelled: list[NotModelled] = field(default_factory=list)
 
     def compare(self, case: str, request: int | None, name: str, wanted: Any, found: Any) -> None:
         """Record a difference unless the two are equal."""

@@ -21,6 +21,7 @@ _V0_32 = replace(
     caching_needs_align=False,
     hashes_look_ahead=False,
     drops_for_every_eagle_like=True,
+    dflash_rows="drafts",
     registers_accepted_drafts=False,
     drop_keeps_block_below_junction=False,
     rekeyed_tail_defers_twins=True,
@@ -81,7 +82,7 @@ _V0_28 = replace(
     exports_states=False,
 )
 
-_V0_27 = replace(_V0_28, version="0.27.0")
+_V0_27 = replace(_V0_28, version="0.27.0", draft_rows_by_request=False, dflash_rows="drafts_less_one")
 
 _V0_26 = replace(
     _V0_27,

@@ -153,6 +153,14 @@ class ReleaseProfile:
     """Up to 0.32 dflash and dspark drop a block as well; 0.33 exempts them. (`vllm/config/speculative.py:
     use_eagle`, from 0.30 `use_eagle_block_drop`)"""
 
+    draft_rows_by_request: bool = True
+    """Rows that the draft pass adds are taken off the step budget for each scheduled request. Up to 0.27 for
+    `max_num_seqs` requests in every step. (`sched/scheduler: schedule`, `vllm/config/vllm.py`)"""
+
+    dflash_rows: Literal["none", "drafts", "drafts_less_one"] = "none"
+    """Rows that DFlash adds for each request: none since 0.33, where it drafts in a pass of its own; all drafts from
+    0.28; one fewer before. (`vllm/config/speculative.py: max_num_new_slots_for_drafting`)"""
+
     drop_reads_whole_prompt: bool = True
     """The drop's extra unit may reach past the last-token limit. Since 0.32. (`kv_cache_coordinator:
     find_longest_cache_hit`)"""

@@ -82,4 +82,5 @@ def _drafter(flags: ServeFlags) -> Drafter | None:
         num_speculative_tokens=flags.num_speculative_tokens,
         disable_lookahead_block_hashes=flags.disable_lookahead_block_hashes,
         disable_eagle_block_drop=flags.disable_eagle_block_drop,
+        parallel_drafting=flags.parallel_drafting,
     )

@@ -246,6 +246,7 @@ _OBJECTS: dict[str, dict[str, str]] = {
         "num_speculative_tokens": "num_speculative_tokens",
         "disable_lookahead_block_hashes": "disable_lookahead_block_hashes",
         "disable_eagle_block_drop": "disable_eagle_block_drop",
+        "parallel_drafting": "parallel_drafting",
     },
     "kv-transfer-config": {"kv_connector": "kv_connector"},
     "attention-config": {"backend": "attention_backend"},
@@ -255,6 +256,7 @@ _OBJECT_TYPES: dict[str, type] = {
     "num_speculative_tokens": int,
     "disable_lookahead_block_hashes": bool,
     "disable_eagle_block_drop": bool,
+    "parallel_drafting": bool,
     "kv_connector": str,
     "attention_backend": str,
 }

@@ -34,6 +34,7 @@ class ServeFlags:
     speculative_method: str | None = None
     disable_lookahead_block_hashes: bool = False
     disable_eagle_block_drop: bool = False
+    parallel_drafting: bool = False
     attention_backend: str | None = None
     gdn_prefill_backend: str | None = None
     state_export: int | None = None

@@ -44,7 +44,36 @@ def test_agreement_exits_0(run, vectors: Path) -> None:
         "cases": 4,
         "requests": 10,
         "differences": [],
+        "engine_failures": [],
+        "not_modelled": [],
     }
+
+
+def test_engine_failures_and_unknown_settings_are_counted_and_named(run, tmp_path: Path) -> None:
+    """The engine fails at the second request; `watermark` is a setting that cases did not have so far."""
+    case = {
+        "name": "a",
+        "mode": "sequential",
+        "config": {
+            "groups": [{"type": "full", "block_size": 16}],
+            "prefix_match_unit": None,
+            "num_blocks": 100,
+            "watermark": 0.1,
+        },
+        "requests": [{"prompt": [["seg", 1, 40]]}, {"prompt": [["seg", 1, 40]]}],
+        "error": {"stage": "run", "at_request": 1, "type": "AssertionError", "message": ""},
+        "expect": [{"prompt": 40, "hit": 0, "recomputed": 40, "chunks": [40]}],
+    }
+    document = {"format": "prefix-hits/1", "vllm_version": "0.33.0", "cases": [case]}
+    (tmp_path / "failed.json").write_text(json.dumps(document))
+    done = run("conform", "failed.json")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "1 case, 2 requests in 1 file: 0 differences",
+        "  in 1 case the engine failed with an error of its own; compared up to there:",
+        "    failed.json: a, request 1: AssertionError",
+        "  not modelled in 1 case: config.watermark",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from kvtune.analyzers.bookkeeping.engine_loop import EngineLoop
 from kvtune.analyzers.bookkeeping.integrity import check_integrity
 from kvtune.analyzers.bookkeeping.scheduler import make_scheduler
 from kvtune.analyzers.layout import Drafter, EngineConfig, parse_groups
-from kvtune.analyzers.profiles import NEWEST
+from kvtune.analyzers.profiles import NEWEST, profile_for
+from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.replay import ReplayInput, replay
+from kvtune.analyzers.resolver import resolve_sizes
 from tests.analyzers.bookkeeping.drive import inputs_of, sequences_of
 
 
@@ -123,6 +128,72 @@ def test_max_num_seqs_and_the_budget_bound_a_step() -> None:
         (0, 20),
         (1, 5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("release", "method", "first_chunk", "tokens"),
+    [
+        ("0.33.0", "draft_model", 24, 48),  # 25 rows: 24 tokens and the draft pass's row; 49 for two requests
+        ("0.33.0", "dflash", 25, 50),
+        ("0.32.0", "dflash", 22, 44),  # three drafts, three rows
+        (
+            "0.27.0",
+            "draft_model",
+            23,
+            23,
+        ),  # a row for each of the two requests that a step may hold, in every step
+        ("0.27.0", "dflash", 21, 21),  # two rows for each of them
+    ],
+)
+def test_draft_rows_take_of_the_step_budget(release: str, method: str, first_chunk: int, tokens: int) -> None:
+    config = EngineConfig(
+        groups=parse_groups("full:4"),
+        version=release,
+        max_num_batched_tokens=25,
+        max_num_seqs=2,
+        drafter=Drafter(method, 3),
+    )
+    profile = profile_for(release).profile
+    scheduler = make_scheduler(config, profile)
+    for sequence in sequences_of(scheduler, [stream(1, 100)]):
+        scheduler.add_request(sequence)
+    assert [chunk.num_tokens for chunk in scheduler.schedule().chunks] == [first_chunk]
+
+    both = replace(config, max_num_batched_tokens=50 if profile.draft_rows_by_request else 25)
+    scheduler = make_scheduler(both, profile)
+    for sequence in sequences_of(scheduler, [stream(1, first_chunk), stream(2, 100)]):
+        scheduler.add_request(sequence)
+    assert sum(chunk.num_tokens for chunk in scheduler.schedule().chunks) == tokens
+
+
+def test_drafts_may_leave_nothing_of_the_step_budget() -> None:
+    config = EngineConfig(
+        groups=parse_groups("full:4"),
+        version="0.26.0",
+        max_num_batched_tokens=2048,
+        drafter=Drafter("draft_model", 8, parallel_drafting=True),
+    )
+    with pytest.raises(EngineRefusal, match="leave nothing of the step budget of 2048"):
+        make_scheduler(config, profile_for("0.26.0").profile)
+
+
+def test_a_prompt_shorter_than_the_lookahead_leaves_no_key() -> None:
+    """Three tokens and one generated, hashes that look four tokens ahead: no hash exists."""
+    config = EngineConfig(
+        groups=parse_groups("full:100:draft,mamba:100"),
+        match_unit=50,
+        drafter=Drafter("multi_module_mtp", 4, accept=2),
+    )
+    sizes = resolve_sizes(config, NEWEST)
+    assert sizes.hash_lookahead_tokens == 4
+    scheduler = make_scheduler(config, NEWEST, sizes)
+    [sequence] = sequences_of(scheduler, [stream(1, 3)], [[7]])
+    scheduler.add_request(sequence)
+    assert sequence.num_hashed_tokens(50) == 0
+    loop = EngineLoop(scheduler)
+    while loop.has_work:
+        loop.step()
+    assert scheduler.coordinator.num_keys == 0
 
 
 def test_an_async_scheduler_runs_one_step_ahead() -> None:

@@ -44,11 +44,11 @@ def test_the_suite_holds_all_vectors() -> None:
         counts[path.parent.name] = counts.get(path.parent.name, 0) + cases
     assert counts == {
         "vllm-0.26.0": 936,
-        "vllm-0.28.0": 960,
-        "vllm-0.30.0": 1053,
-        "vllm-0.31.0": 1053,
-        "vllm-0.32.0": 1013,
-        "vllm-0.33.0": 4060,
+        "vllm-0.28.0": 1365,
+        "vllm-0.30.0": 1516,
+        "vllm-0.31.0": 1499,
+        "vllm-0.32.0": 1435,
+        "vllm-0.33.0": 6080,
         "worked-examples": 68,
     }
 
