@@ -31,7 +31,9 @@ class AnalyzeOptions:
         bin_width: of the histogram, tokens; None picks one.
         window_s: length of the slices of time for which the best unit is shown; None shows none.
         capacity_curve: replay a ladder of pool sizes as well.
-        levers: also try what beside the unit would recover tokens, by replaying changed traces.
+        levers: also try what beside the unit would recover tokens, by replaying changed traces. culprits: of these
+            only what an application does to its prompts that costs much: varying text ahead of common text, tools in
+            another order, rewritten history.
         loads: multiples of the trace's own rate under which telling units are replayed as well.
         per_request: list every request.
         assumed_step_budget: nobody said what the server's step budget is.
@@ -52,6 +54,7 @@ class AnalyzeOptions:
     window_s: float | None = None
     capacity_curve: bool = False
     levers: bool = False
+    culprits: bool = False
     loads: tuple[float, ...] = ()
     per_request: bool = False
     assumed_step_budget: bool = False

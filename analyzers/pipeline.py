@@ -18,7 +18,7 @@ from kvtune.analyzers.deployment import deployment_caveats
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
-from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_levers
+from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_culprits, find_levers
 from kvtune.analyzers.load import load_points, telling_units
 from kvtune.analyzers.losses import losses_by_request
 from kvtune.analyzers.options import AnalyzeOptions, Provenance
@@ -72,7 +72,7 @@ def analyze(
     config = found.config
     trace, sizes, shared = found.trace, found.sizes, found.shared.shared
     inputs = found.task.inputs
-    levers = _levers(found, lever_inputs or LeverInputs(), progress) if options.levers else []
+    levers = _levers(found, lever_inputs or LeverInputs(), progress)
     lever = leading_lever(found.choice, [one.lever for one in levers])
     steps = plan_of(found.choice, found.setting, lever, _net_gains(found))
     advised = _advised_unit(found, lever)
@@ -258,7 +258,9 @@ def _load(found: Analysis, progress: Progress) -> tuple[LoadPoint, ...]:
 
 
 def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Found]:
-    """Every lever on top of the recommended unit."""
+    """What `options` let be tried on top of the recommended unit."""
+    if not (found.options.levers or found.options.culprits):
+        return []
     grid = found.choice.unit
     base = Baseline(
         trace=found.trace,
@@ -269,6 +271,8 @@ def _levers(found: Analysis, inputs: LeverInputs, progress: Progress) -> list[Fo
         shared=found.shared,
         result=found.result_on(grid),
     )
+    if not found.options.levers:
+        return find_culprits(base, inputs.wording)
     levers = find_levers(base, found.undivided, progress, inputs.wording, inputs.others)
     inputs.keep_primes([prompt for one in levers for prompt in one.prompts])
     return levers

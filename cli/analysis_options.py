@@ -228,9 +228,14 @@ class ReplayOptions:
         ),
     ] = False
     levers: Annotated[
-        bool,
-        option("--levers", "", "Also try other optimizations: warm-up, padding, flags.", REPLAY),
-    ] = False
+        bool | None,
+        option(
+            "--levers/--no-levers",
+            None,
+            "Also try other optimizations: warm-up, padding, flags. [prompt order, tool order and history only]",
+            REPLAY,
+        ),
+    ] = None
     window: Annotated[
         str | None, option("--window", "DURATION", "Also judge slices of time, such as 1h.", REPLAY)
     ] = None

@@ -88,7 +88,8 @@ def prepare(
         bin_width=detail.bin_width,
         window_s=duration_of(replay.window),
         capacity_curve=replay.capacity_curve,
-        levers=replay.levers,
+        levers=replay.levers is True,
+        culprits=replay.levers is None,
         loads=loads_of(replay.load),
         per_request=detail.per_request,
         replicas=replay.replicas,
@@ -144,7 +145,7 @@ def _encoding(
 ) -> Encoding:
     return Encoding(
         version=server.config.version if server else asked.engine.engine_version,
-        outputs=asked.replay.outputs == "recorded" or asked.replay.levers,
+        outputs=asked.replay.outputs == "recorded" or asked.replay.levers is True,
         show_text=detail.show_text,
         by_field=asked.replay.by_field,
         seed=asked.replay.seed,

@@ -2,7 +2,7 @@
 
 from kvtune.analyzers.levers.by_family import advise_families
 from kvtune.analyzers.levers.inputs import LeverInputs, Prompts
-from kvtune.analyzers.levers.search import find_levers
+from kvtune.analyzers.levers.search import find_culprits, find_levers
 from kvtune.analyzers.levers.server import OtherServing
 from kvtune.analyzers.levers.trial import Baseline, Found
 from kvtune.analyzers.levers.wording import Decode, Wording
@@ -16,5 +16,6 @@ __all__ = [
     "Prompts",
     "Wording",
     "advise_families",
+    "find_culprits",
     "find_levers",
 ]

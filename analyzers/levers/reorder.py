@@ -41,9 +41,13 @@ class _Step:
         return listed(self.fields)
 
 
-def reorder(base: Baseline, wording: Wording) -> Found | None:
-    """The gain of moving up to four varying spans to the end; None where that gains nothing."""
-    floor = _WORTH * int(base.trace.prompt_tokens.sum())
+def reorder(base: Baseline, wording: Wording, least: float | None = None) -> Found | None:
+    """The gain of moving up to four varying spans to the end; None where that gains nothing.
+
+    Args:
+        least: tokens that a span must bring; a thousandth of the prompt tokens where not given.
+    """
+    floor = _WORTH * int(base.trace.prompt_tokens.sum()) if least is None else least
     steps: list[_Step] = []
     best: tuple[Pair, int] | None = None
     world = base

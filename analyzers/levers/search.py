@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from kvtune.analyzers.decision.objective import LEAST_NET_GAIN
 from kvtune.analyzers.levers.combine import combine
 from kvtune.analyzers.levers.double_bos import double_bos
 from kvtune.analyzers.levers.heads import common_heads
@@ -57,6 +58,17 @@ def find_levers(
     together = combine(base, found, floor)
     progress("levers", len(steps) + 1, len(steps) + 1)
     return _ranked([*found, *([together] if together is not None else [])])
+
+
+def find_culprits(base: Baseline, wording: Wording) -> list[Found]:
+    """What applications do to their prompts that costs at least 0.5% of the prompt tokens: varying text ahead of common
+    text, tools in another order, history written anew. Each is looked for in the trace, and replayed where it is seen.
+    """
+    if base.trace.span > 1:
+        return []
+    floor = LEAST_NET_GAIN * int(base.trace.prompt_tokens.sum())
+    found = [*_some(reorder(base, wording, least=floor)), *_some(tool_order(base)), *template(base, wording)]
+    return _ranked([culprit for culprit in found if culprit.lever.gain_tokens >= floor])
 
 
 def _ranked(found: list[Found]) -> list[Found]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvtune.analyzers.report import Report
 from kvtune.analyzers.validation import RateSearch, ValidatedCandidate
 from kvtune.cli.reporters.content.table import Column, Table
-from kvtune.cli.reporters.numbers import clean, count, multiple, per_second, plural, seconds
+from kvtune.cli.reporters.numbers import clean, count, multiple, per_second, plural, seconds, signed_percent
 
 
 def validation_title(report: Report) -> str:
@@ -33,6 +33,7 @@ def validation_table(report: Report) -> Table | None:
     found = report.validation
     if found is None or not found.candidates:
         return None
+    compared = any(row.ttft_differs is not None for row in found.candidates)
     columns = (
         Column("unit"),
         Column("predicted", keep=4),
@@ -40,6 +41,7 @@ def validation_table(report: Report) -> Table | None:
         Column("recomputed", keep=6 if found.slo else 0),
         Column("copied", keep=1),
         Column("TTFT p50"),
+        *([Column("change", keep=5)] if compared else []),
         Column("p99", keep=2),
         Column("end to end p50", keep=3),
         *([Column("within SLO")] if found.slo else []),
@@ -53,6 +55,7 @@ def validation_table(report: Report) -> Table | None:
             count(row.recomputed_tokens),
             count(row.copied_tokens),
             seconds(row.ttft_s.p50 if row.ttft_s else None),
+            *([_change(row)] if compared else []),
             seconds(row.ttft_s.p99 if row.ttft_s else None),
             seconds(row.e2e_s.p50 if row.e2e_s else None),
             *([per_second(row.goodput_rps)] if found.slo else []),
@@ -61,12 +64,22 @@ def validation_table(report: Report) -> Table | None:
         for row in found.candidates
     )
     note = "Predicted, matched, recomputed and copied in tokens."
+    if any(row.ttft_differs is False for row in found.candidates):
+        note += " Change of TTFT: in brackets where it may be noise."
     if found.slo:
         limits = ", ".join(f"{name} ≤ {seconds(limit)}" for name, limit in found.slo.items())
         note += f" Within SLO: requests a second that meet {limits}."
     if found.rate_search:
         note += " " + _how_rates_were_found(found.rate_search)
     return Table(columns, rows, note=note)
+
+
+def _change(row: ValidatedCandidate) -> str:
+    """Of TTFT against the current unit; in brackets where it is not told from noise."""
+    if row.ttft_change is None or row.ttft_differs is None:
+        return ""
+    change = signed_percent(row.ttft_change)
+    return change if row.ttft_differs else f"({change})"
 
 
 def _largest_rate(row: ValidatedCandidate, search: RateSearch) -> str:

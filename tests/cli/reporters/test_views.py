@@ -167,3 +167,24 @@ def test_where_steps_alone_were_measured_no_unit_is_compared(report: Report) -> 
         assert "step overhead 3.4 ms" in view
         assert "matched" not in view
         assert "Execution agrees" not in view
+
+
+def test_a_change_that_may_be_noise_is_named_as_such(report: Report) -> None:
+    assert report.validation is not None
+    [row] = report.validation.candidates
+    rows = (
+        row,
+        msgspec.structs.replace(
+            row, unit=48, ttft_change=-0.026, ttft_change_ci95=(-0.19, 0.17), ttft_differs=False
+        ),
+        msgspec.structs.replace(
+            row, unit=16, ttft_change=0.387, ttft_change_ci95=(0.2, 0.5), ttft_differs=True
+        ),
+    )
+    measured = msgspec.structs.replace(
+        report, validation=msgspec.structs.replace(report.validation, candidates=rows)
+    )
+    text = render_terminal(measured, width=120)
+    assert "(−2.6%)" in text
+    assert " +38.7%" in text
+    assert "in brackets where it may be noise" in text
