@@ -80,8 +80,8 @@ def run_kvtune(trace: str, model: str, units: str) -> dict[str, float]:
 
     with standby(1, WORKER_IMPORTS):  # as the command does for traces of this size on two cores
         start = seconds()
-        encoder = open_prompt_encoder(model=Path(model))
-        assert encoder.vocabulary is not None
+        encoder = open_prompt_encoder(model=Path(model), checked=True)
+        encoder.vocabulary.check_ids([""], affixed=False)  # the library that checks is loaded, too
         loading = spent(start)["wall"]
         start = seconds()
         how = partial(open_prompt_encoder, model=Path(model), renders_only=True)

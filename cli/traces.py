@@ -6,7 +6,7 @@ Knows options and where messages go; formats, templates and tokenizers are for `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -115,8 +115,9 @@ def load_trace(
         has_text = any(request.messages is not None or request.text is not None for request in requests)
         folder = _model_folder(requests, model) if has_text else None
         encoder = early.encoder or open_prompt_encoder(model=folder, **how) if has_text else None
+        total = len(requests)
         trace, encoded = encode_trace(
-            requests,
+            _each_let_go(requests),
             encoder,
             check=_checked_requests(model),
             outputs=encoding.outputs,
@@ -125,7 +126,7 @@ def load_trace(
             max_model_len=encoding.max_model_len,
             trusts_lengths=options.trust_logged_lengths,
             ahead=ahead,
-            progress=lambda done: progress("encoding", done, len(requests)),
+            progress=lambda done: progress("encoding", done, total),
             on_reject=rejects.request,
         )
     rejects.close(options.rejects)
@@ -138,6 +139,13 @@ def load_trace(
         _caveats(encoded),
         tuple(encoded.identities),
     )
+
+
+def _each_let_go(requests: list[Request]) -> Iterator[Request]:
+    """The requests in their order, none of them held after its turn: their texts take more than their ids."""
+    requests.reverse()
+    while requests:
+        yield requests.pop()
 
 
 def selection_of(options: InputOptions, model: ModelOptions) -> Selection:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvtune.tokenization.trace import Int64, UInt32
 
-MOST_IN_MEMORY = 1 << 28
+MOST_IN_MEMORY = 1 << 27
 """Bytes of ids that are held in memory; from there on they are in a temporary file, and the system pages them."""
 
 

@@ -29,7 +29,7 @@ BATCH_CHARS = 1 << 18
 IDLE_BATCH_CHARS = 1 << 16
 """What makes a batch while nothing is being encoded."""
 
-MEMORY_BYTES = 1 << 28
+MEMORY_BYTES = 1 << 27
 """Text and ids that are remembered before everything is forgotten."""
 
 _SEPARATOR_TRIES = 16  # texts looked at before giving up on special tokens
