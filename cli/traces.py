@@ -29,6 +29,7 @@ from kvtune.tokenization.encoding.render_ahead import RenderAhead
 from kvtune.tokenization.errors import UnusableInputError
 from kvtune.tokenization.formats.openai_batch import write_line
 from kvtune.tokenization.hub import WAYS_OUT, find_model, is_hub_id
+from kvtune.tokenization.memory import give_back
 from kvtune.tokenization.reading import TraceStats, read_trace
 from kvtune.tokenization.rejects import REASONS, Rejection
 from kvtune.tokenization.request import Identity, Request
@@ -37,8 +38,10 @@ from kvtune.tokenization.trace import TokenTrace
 from kvtune.tokenization.workers import take_workers
 
 MOST_SHOWN = 10
+_GIVEN_BACK_EVERY = 4096  # requests: of a trace so large that it matters
 _MEMORY_COUNTS_BYTES = 1 << 28
-"""Of trace: from here on the library that checks is loaded at the end, which takes a second and not the memory."""
+"""Of trace: from here on the library that checks is loaded at the end, which takes a second, and freed memory is given
+back."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def load_trace(
         kept = stack.enter_context(writing(options.rejects, force=force)) if options.rejects else None
         rejects = _Rejects(kept, quiet=quiet)
         how = _encoder_options(model, options, encoding)
-        how["checked"] = _checked_requests(model) != 0 and local_bytes(files) < _MEMORY_COUNTS_BYTES
+        is_large = local_bytes(files) > _MEMORY_COUNTS_BYTES
+        how["checked"] = _checked_requests(model) != 0 and not is_large
         early = _EarlyEncoder(model, how)
         ahead = stack.enter_context(_render_ahead(early.folder, model, how))
 
@@ -130,12 +134,16 @@ def load_trace(
             on_reject=rejects.request,
         )
     rejects.close(options.rejects)
+    decode = encoder.vocabulary.decode if encoder is not None else None
+    if is_large:
+        del encoder, early, ahead
+        give_back()
     return LoadedTrace(
         replace(trace, doubts=(*found.stats.doubts, *filter(None, [media_unsized(encoded.unsized_media)]))),
         _trace_info(found.stats, encoded, trace),
         _tokenizer_info(encoded),
         folder,
-        encoder.vocabulary.decode if encoder is not None else None,
+        decode,
         _caveats(encoded),
         tuple(encoded.identities),
     )
@@ -145,6 +153,8 @@ def _each_let_go(requests: list[Request]) -> Iterator[Request]:
     """The requests in their order, none of them held after its turn: their texts take more than their ids."""
     requests.reverse()
     while requests:
+        if not len(requests) % _GIVEN_BACK_EVERY:
+            give_back()
         yield requests.pop()
 
 
