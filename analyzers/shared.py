@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 
 from kvtune.analyzers.prefix_tree import KEY_SHIFT, PrefixPath, build_prefix_tree
+from kvtune.tokenization.encoding.buffer import in_one
 from kvtune.tokenization.errors import UnusableInputError
-from kvtune.tokenization.trace import Int32, Int64, TokenTrace
+from kvtune.tokenization.trace import Int32, Int64, TokenTrace, UInt32
 
 Outputs = Literal["none", "length", "recorded"]
 
@@ -85,16 +86,12 @@ def _generated_tokens(trace: TokenTrace, outputs: Outputs) -> Int64:
     return np.maximum(trace.output_tokens, 1)
 
 
-def _with_outputs(trace: TokenTrace) -> tuple[np.ndarray, Int64]:
+def _with_outputs(trace: TokenTrace) -> tuple[UInt32, Int64]:
     """Prompts and recorded answers as one sequence each."""
     assert trace.outputs is not None
     assert trace.output_offsets is not None
-    lengths = np.diff(trace.offsets) + np.diff(trace.output_offsets)
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    tokens = np.empty(int(offsets[-1]), dtype=np.uint32)
-    for index in range(len(trace)):
-        begin, prompt = int(offsets[index]), trace.prompt(index)
-        answer = trace.outputs[int(trace.output_offsets[index]) : int(trace.output_offsets[index + 1])]
-        tokens[begin : begin + len(prompt)] = prompt
-        tokens[begin + len(prompt) : begin + len(prompt) + len(answer)] = answer
-    return tokens, offsets
+    ends = trace.output_offsets
+    return in_one(
+        np.concatenate((trace.prompt(index), trace.outputs[int(ends[index]) : int(ends[index + 1])]))
+        for index in range(len(trace))
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kvtune.tokenization.encoding.buffer import in_one
 from kvtune.tokenization.trace import Int64, OnePart, TokenTrace, UInt32
 
 FILLER = np.uint32(0xFFFF_FFF0)
@@ -25,30 +26,20 @@ def edit_prompts(trace: TokenTrace, requests: Int64, edit: Callable[[UInt32], UI
     """`edit` applied to the prompts of `requests`."""
     chosen = set(requests.tolist())
     return with_prompts(
-        trace, [edit(trace.prompt(r)) if r in chosen else trace.prompt(r) for r in range(len(trace))]
+        trace, (edit(trace.prompt(r)) if r in chosen else trace.prompt(r) for r in range(len(trace)))
     )
 
 
-def with_prompts(trace: TokenTrace, prompts: Sequence[UInt32]) -> TokenTrace:
+def with_prompts(trace: TokenTrace, prompts: Iterable[UInt32]) -> TokenTrace:
     """The same requests with other prompts; only for traces of tokens."""
-    lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
-    return replace(
-        trace,
-        tokens=np.concatenate(prompts),
-        offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        prompt_tokens=lengths,
-        parts=OnePart(),
-    )
+    tokens, offsets = in_one(prompts)
+    return replace(trace, tokens=tokens, offsets=offsets, prompt_tokens=np.diff(offsets), parts=OnePart())
 
 
 def with_answers(trace: TokenTrace, answers: Sequence[UInt32]) -> TokenTrace:
     """The same requests with other recorded answers."""
-    lengths = np.array([len(answer) for answer in answers], dtype=np.int64)
-    return replace(
-        trace,
-        outputs=np.concatenate(answers),
-        output_offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-    )
+    outputs, offsets = in_one(answers)
+    return replace(trace, outputs=outputs, output_offsets=offsets)
 
 
 @dataclass(frozen=True)
@@ -80,11 +71,12 @@ def insert_requests(trace: TokenTrace, insertions: Sequence[Insertion]) -> Widen
         prompts[position] = insertion.prompt
     is_added = np.zeros(total, dtype=bool)
     is_added[added] = True
+    tokens, offsets = in_one(prompts)
     widened = replace(
         trace,
-        tokens=np.concatenate(prompts),
-        offsets=np.concatenate(([0], np.cumsum([len(prompt) for prompt in prompts]))).astype(np.int64),
-        prompt_tokens=np.array([len(prompt) for prompt in prompts], dtype=np.int64),
+        tokens=tokens,
+        offsets=offsets,
+        prompt_tokens=np.diff(offsets),
         arrival=trace.arrival[source],
         namespace=trace.namespace[source],
         ids=[f"added {index}" if is_added[index] else trace.ids[source[index]] for index in range(total)],

@@ -15,6 +15,7 @@ from kvtune.analyzers.levers.edits import with_prompts
 from kvtune.analyzers.levers.joint import on_best_unit
 from kvtune.analyzers.levers.trial import Baseline, Found, try_change
 from kvtune.analyzers.report import Lever
+from kvtune.tokenization.encoding.buffer import SpillingArrays
 from kvtune.tokenization.trace import TokenTrace, UInt32
 
 _STRIDE = 8
@@ -55,6 +56,7 @@ def _in_first_order(trace: TokenTrace, tool_sets: Sequence[str | None]) -> tuple
     first: dict[tuple[int, str], UInt32] = {}
     ways: set[tuple[str, bytes]] = set()
     prompts = []
+    arrays = SpillingArrays()
     changed = 0
     for request, tools in enumerate(tool_sets):
         prompt = trace.prompt(request)
@@ -65,7 +67,7 @@ def _in_first_order(trace: TokenTrace, tool_sets: Sequence[str | None]) -> tuple
             ways.add((tools, own.tobytes()))
             wanted = first.setdefault((int(trace.namespace[request]), tools), own)
             if not np.array_equal(wanted, own):
-                prompt = np.concatenate((prompt[:start], wanted, prompt[end:]))
+                prompt = arrays.keep(np.concatenate((prompt[:start], wanted, prompt[end:])))
                 changed += 1
         prompts.append(prompt)
     return prompts, changed, len(ways), len({tools for tools, _ in ways})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import numpy as np
@@ -12,6 +13,8 @@ from kvtune.tokenization.trace import Int64, UInt32
 
 MOST_IN_MEMORY = 1 << 27
 """Bytes of ids that are held in memory; from there on they are in a temporary file, and the system pages them."""
+
+_PAGE_BYTES = 1 << 26
 
 
 class TokenBuffer:
@@ -46,3 +49,36 @@ class TokenBuffer:
         with self._file as file:
             file.flush()
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint32), ends
+
+
+def in_one(sequences: Iterable[UInt32]) -> tuple[UInt32, Int64]:
+    """Many sequences one after another, as `TokenBuffer.arrays` gives them."""
+    buffer = TokenBuffer()
+    for ids in sequences:
+        buffer.append(ids)
+    return buffer.arrays()
+
+
+class SpillingArrays:
+    """Keeps many arrays: in memory, and from `MOST_IN_MEMORY` on in pages of temporary files without a name."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._page = np.zeros(0, dtype=np.uint32)
+        self._used = 0  # elements of the page
+
+    def keep(self, ids: UInt32) -> UInt32:
+        """The same ids, to be held in place of `ids`. Raises OSError where TMPDIR is full."""
+        self._bytes += ids.nbytes
+        if self._bytes <= MOST_IN_MEMORY or not len(ids):
+            return ids
+        if self._used + len(ids) > len(self._page):
+            size = max(_PAGE_BYTES, ids.nbytes)
+            with tempfile.TemporaryFile(prefix="kvtune-") as file:
+                file.truncate(size)
+                self._page = np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.uint32)
+            self._used = 0
+        kept = self._page[self._used : self._used + len(ids)]
+        kept[:] = ids
+        self._used += len(ids)
+        return kept

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kvtune.tokenization.encoding import buffer
-from kvtune.tokenization.encoding.buffer import TokenBuffer
+from kvtune.tokenization.encoding.buffer import SpillingArrays, TokenBuffer
 
 ROWS = [[1, 2, 3], [], [4], [2**32 - 1, 0], list(range(1000))]
 
@@ -31,3 +31,14 @@ def test_nothing_at_all_is_an_empty_array(monkeypatch: pytest.MonkeyPatch, most:
     kept = TokenBuffer()
     kept.append(np.zeros(0, dtype=np.uint32))
     assert [len(array) for array in kept.arrays()] == [0, 2]
+
+
+@pytest.mark.parametrize(("most", "page"), [(0, 8), (0, 4096), (16, 64), (1 << 20, 64)])
+def test_spilling_arrays_hold_what_they_were_given(
+    monkeypatch: pytest.MonkeyPatch, most: int, page: int
+) -> None:
+    monkeypatch.setattr(buffer, "MOST_IN_MEMORY", most)
+    monkeypatch.setattr(buffer, "_PAGE_BYTES", page)
+    arrays = SpillingArrays()
+    kept = [arrays.keep(np.array(row, dtype=np.uint32)) for row in ROWS * 3]
+    assert [ids.tolist() for ids in kept] == ROWS * 3
