@@ -16,11 +16,13 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from kvtune import __version__
+from kvtune.tokenization import cache
 
 _Group = TypeVar("_Group")
 
@@ -88,6 +90,10 @@ class GeneralOptions:
     debug: Annotated[
         bool, option("--debug", "", "Check the bookkeeping's invariants; show tracebacks.", OUTPUT)
     ] = False
+    cache_dir: Annotated[
+        str | None,
+        option("--cache-dir", "DIR", "Cache for vocabularies and measurements. [~/.cache/kvtune]", OUTPUT),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         own = {name: values[name] for name in asked if name not in groups}
         grouped = {name: filled(group, values) for name, group in groups.items()}
+        cache_dir = grouped["general"].cache_dir
+        cache.use_folder(Path(cache_dir) if cache_dir else None)
         if not wants_general:
             del grouped["general"]
         function(**own, **grouped)

@@ -1,6 +1,7 @@
 """What is kept between runs: files in the user's cache folder, each found by a digest of all that it depends on.
 
     $XDG_CACHE_HOME/kvtune/vocabularies/<key>     32 bytes: SHA-256 of the rest; then the entry
+    (--cache-dir DIR: DIR/vocabularies/<key>)
 
 An entry is written beside its place and moved there whole, so that it is there or not, whoever is killed and however
 many processes write it. One that is damaged counts as missing; a folder that takes no files is done without. No prompt
@@ -29,8 +30,23 @@ _ABANDONED_S = 3600.0
 _HIDDEN = "."
 
 
+_chosen: Path | None = None
+
+
+def use_folder(folder: Path | None) -> None:
+    """Keep entries in this folder from now on; None: where `cache_folder` says."""
+    global _chosen
+    _chosen = folder
+
+
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/kvtune`, or `~/.cache/kvtune`. Raises RuntimeError where nobody's home is known."""
+    """The chosen folder, else `$XDG_CACHE_HOME/kvtune`, else `~/.cache/kvtune`.
+
+    Raises:
+        RuntimeError: no home directory is known.
+    """
+    if _chosen is not None:
+        return _chosen
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "kvtune"
 
