@@ -34,7 +34,7 @@ class KnownCosts:
     """What was measured on this machine before, and in this run.
 
     Attributes:
-        hashes: unit -> CPU seconds of one hash, and how many hashes were timed for it.
+        hashes: unit -> (CPU seconds of one hash, hashes timed for it).
         lookup_s: CPU seconds of one lookup; None: not measured.
         has_grown: whether this run measured something.
     """

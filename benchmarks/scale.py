@@ -28,7 +28,13 @@ _EVERY_S = 0.05
 
 
 class Cost(NamedTuple):
-    """Of one run: wall and CPU seconds, and the largest anonymous memory of all its processes, in bytes."""
+    """What one run takes.
+
+    Attributes:
+        wall: seconds.
+        cpu: seconds of all its processes.
+        anonymous: bytes, the largest anonymous memory of all its processes together.
+    """
 
     wall: float
     cpu: float

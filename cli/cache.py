@@ -21,7 +21,7 @@ def cache(clear: Clear = False) -> None:
         write_stdout(f"removed {_megabytes(kept.clear())} from {kept.cache_folder()}\n")
         return
     lines = [f"{kept.cache_folder()}, at most {_megabytes(kept.MOST_BYTES)}"]
-    lines += [f"  {one.kind:<14}{one.entries:>6,}  {_megabytes(one.size):>10}" for one in kept.held()]
+    lines += [f"  {use.kind:<14}{use.entries:>6,}  {_megabytes(use.size):>10}" for use in kept.cache_use()]
     write_stdout("\n".join(lines) + "\n")
 
 

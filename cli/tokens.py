@@ -48,10 +48,10 @@ def tokens(
     require_pyarrow()
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
-        raise UnusableInputError("is no folder", where=output, wanted="a folder, or a name for one")
+        raise UnusableInputError("is no folder", where=output, wanted="a folder, or a name that is free")
     if folder.is_dir() and any(folder.glob("part-*")) and not force:
         raise UnusableInputError(
-            "holds such files already", where=output, way_out="add --force to replace them"
+            "holds part files already", where=output, way_out="add --force to replace them"
         )
     with StageProgress(quiet=general.quiet) as progress:
         loaded = load_trace(trace, input, model, Encoding(), progress, force=force, quiet=general.quiet)

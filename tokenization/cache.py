@@ -5,7 +5,8 @@
 
 An entry is written beside its place and moved there whole, so that it is there or not, whoever is killed and however
 many processes write it. One that is damaged counts as missing; a folder that takes no files is done without. No prompt
-is ever kept. Knows files and bytes; what an entry means is for who keeps it.
+is ever kept. Written here, since the packages for it (diskcache, joblib) keep pickles or a database beside the files.
+Knows files and bytes; what an entry means is for who keeps it.
 """
 
 from __future__ import annotations
@@ -91,11 +92,13 @@ def keep(kind: str, key: str, entry: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Held:
+class CacheUse:
     """What one kind of entries takes.
 
     Attributes:
-        kind: one of `KINDS`. entries: files. size: bytes.
+        kind: one of `KINDS`.
+        entries: number of files.
+        size: their bytes.
     """
 
     kind: str
@@ -103,14 +106,10 @@ class Held:
     size: int
 
 
-def held() -> list[Held]:
+def cache_use() -> list[CacheUse]:
     """What the cache holds, by kind."""
-    files = [(kind, size) for kind in KINDS for _, size, _ in _files(kind)]
-    return [
-        Held(kind, len(sizes), sum(sizes))
-        for kind in KINDS
-        for sizes in [[size for other, size in files if other == kind]]
-    ]
+    sizes = {kind: [size for _, size, _ in _files(kind)] for kind in KINDS}
+    return [CacheUse(kind, len(sizes[kind]), sum(sizes[kind])) for kind in KINDS]
 
 
 def clear() -> int:
@@ -123,12 +122,12 @@ def clear() -> int:
 
 
 def _make_room() -> None:
-    found = [(used, size, path) for kind in KINDS for path, size, used in _files(kind)]
-    for used, _, path in found:
+    files = [(used, size, path) for kind in KINDS for path, size, used in _files(kind)]
+    for used, _, path in files:
         if path.name.startswith(_HIDDEN) and used < time.time() - _ABANDONED_S:
             _removed(path)
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
         if total <= MOST_BYTES:
             return
         if not path.name.startswith(_HIDDEN):

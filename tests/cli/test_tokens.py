@@ -41,7 +41,7 @@ def test_files_that_are_there_stay_unless_forced(run, tmp_path: Path) -> None:
     (tmp_path / "out" / "part-00007.arrow").write_text("old")
     (tmp_path / "out" / "mine.txt").write_text("mine")
     refused = run(*line)
-    assert refused.code == 2 and "holds such files already" in refused.err and refused.err.count("\n") == 1
+    assert refused.code == 2 and "holds part files already" in refused.err and refused.err.count("\n") == 1
     assert run(*line, "--force", "--as", "arrow").code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["mine.txt", "part-00000.arrow"]
 

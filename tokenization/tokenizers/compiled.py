@@ -41,9 +41,13 @@ class Added(msgspec.Struct, frozen=True):
 
 class Compiled(msgspec.Struct, frozen=True):
     """Attributes:
-    size: the first id above every token's. added: by id.
-    normalizer, pre_tokenizer, post_processor: as `tokenizer.json` describes them.
-    order: the tokens by rank; None where ranks are not known to give the same ids, `why_not` says why.
+    size: the first id above every token's.
+    added: added tokens by id.
+    normalizer: as `tokenizer.json` describes it.
+    pre_tokenizer: as `tokenizer.json` describes it.
+    post_processor: as `tokenizer.json` describes it.
+    order: the tokens by rank; None where ranks are not proven to give the same ids.
+    why_not: why there is no order; None where there is one.
     """
 
     size: int

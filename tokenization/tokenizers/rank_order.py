@@ -37,9 +37,11 @@ class RankOrder(msgspec.Struct, frozen=True):
     """Tokens by rank.
 
     Attributes:
-        ids: of each token, by rank. sizes: of each token in bytes. data: all tokens, one after another.
-        certain: how many ranks are proven; those behind are uncertain.
-        avoided: texts that must be encoded otherwise wherever they stand.
+        ids: id of each token, by rank.
+        sizes: bytes of each token, by rank.
+        data: the bytes of all tokens, one after another.
+        certain: how many ranks are proven; the ranks from there on are uncertain.
+        avoided: texts that the model's own library must encode wherever they stand.
     """
 
     ids: list[int]
