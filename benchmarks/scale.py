@@ -1,6 +1,6 @@
 """How `analyze` grows: seconds, CPU and memory on generated logs from 10^5 to 10^9 prompt tokens.
 
-    python benchmarks/scale.py --model DIR [--tokens 1e5,1e7,1e8] [--units ...] [--keep FOLDER]
+    python benchmarks/scale.py --model DIR [--tokens 1e5,1e7,1e8] [--units ...] [--keep FOLDER] [OPTION OF analyze...]
 
 Each log is written by `log_generator` (seeded; a tenth of the tokens is new), then analyzed by the command as people
 run it, with two workers. Printed: wall and CPU seconds, tokens a second, the largest anonymous memory of the process
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--tokens", default="1e5,1e7,1e8")
     parser.add_argument("--units", default=UNITS)
     parser.add_argument("--keep", type=Path, help="write logs here, and use those that are there")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()
     print("| prompt tokens | requests | log | new | wall | CPU | tokens a second | anonymous memory |")
     print("|---|---|---|---|---|---|---|---|")
     fixed: Cost | None = None
@@ -110,7 +110,7 @@ def main() -> None:
             cost = run(
                 [
                     *(*ANALYZE, str(log), "--model", options.model, "--units", options.units),
-                    *("--json", str(report), "--force"),
+                    *("--json", str(report), "--force", *more),
                 ]
             )
             trace = json.loads(report.read_text())
