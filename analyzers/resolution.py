@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from kvtune.analyzers.layout import EngineConfig, Kind, MambaMode
-from kvtune.analyzers.profiles import FIRST_WITH_MATCH_UNIT, PROFILES, ReleaseProfile, profile_for
+from kvtune.analyzers.profiles import FIRST_WITH_MATCH_UNIT, ReleaseProfile, nearest_profile, profile_for
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.report import SizeSource
 from kvtune.analyzers.resolver import ResolvedSizes, effective_block_size, resolve_sizes
@@ -191,7 +191,7 @@ def _profile(version: str | None) -> tuple[ReleaseProfile, str | None]:
         release = parse_release(version)
         selected = profile_for(f"{release[0]}.{release[1]}")
         return selected.profile, selected.caveat
-    return PROFILES[FIRST_WITH_MATCH_UNIT], None
+    return nearest_profile(parse_release(version)), None
 
 
 def _sizes(config: EngineConfig, profile: ReleaseProfile) -> tuple[ResolvedSizes | None, str | None]:

@@ -6,6 +6,7 @@ from kvtune.analyzers.profiles.history import (
     PROFILES,
     SelectedProfile,
     UnknownReleaseError,
+    nearest_profile,
     profile_for,
 )
 from kvtune.analyzers.profiles.release import ReleaseProfile
@@ -17,5 +18,6 @@ __all__ = [
     "ReleaseProfile",
     "SelectedProfile",
     "UnknownReleaseError",
+    "nearest_profile",
     "profile_for",
 ]

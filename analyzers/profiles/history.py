@@ -120,6 +120,14 @@ class SelectedProfile:
     caveat: str | None
 
 
+def nearest_profile(release: tuple[int, int]) -> ReleaseProfile:
+    """The profile of a release; before the first one, the first; after the newest, the newest."""
+    exact = PROFILES.get(f"{release[0]}.{release[1]}")
+    if exact is not None:
+        return exact
+    return PROFILES[FIRST_WITH_MATCH_UNIT] if release < (0, 26) else NEWEST
+
+
 def profile_for(version: str | None) -> SelectedProfile:
     """The profile of a vLLM version such as `0.32.0`, `0.32` or `v0.33.1rc1`; None: the newest.
 

@@ -101,7 +101,7 @@ def state_pages(model: ModelLayers, flags: ServeFlags) -> list[int]:
 
 
 def prefix_caching(model: ModelLayers, flags: ServeFlags, rules: SizingRules) -> bool:
-    """Whether prefix caching is on: by flag, else by default; hybrid models were off up to 0.25."""
+    """Whether prefix caching is on: by flag, else by default; hybrid models are off before 0.28."""
     if flags.enable_prefix_caching is not None:
         return flags.enable_prefix_caching
     return rules.hybrid_caching or not model.state_layers

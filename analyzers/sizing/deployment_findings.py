@@ -2,23 +2,24 @@
 
 One place for `resolve` and `analyze`. `analyze` judges them for the match unit that it recommends.
 
-Sources: LMCache/LMCache#4247, #4782, #5217 and #3649; kvcache-ai/Mooncake#4153; vllm-project/vllm#54302.
+Sources: LMCache/LMCache#4247, #4782, #5217 and #3649; kvcache-ai/Mooncake#4153; vllm-project/vllm#54302,
+#53912, #43559 and #47194.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvtune.analyzers.drafting import NEEDS_NEXT_TOKEN
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.resolver import ResolvedSizes
 from kvtune.analyzers.sizing.finding import Finding
+from kvtune.analyzers.sizing.releases import parse_release
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.unit_findings import state_block
 
 LMCACHE_CHUNK = 256
 """LMCache's chunk where nothing else is set, in tokens; a multiple of the block, or its connector does not start."""
-
-EAGLE_LIKE = frozenset({"mtp", "multi_module_mtp", "eagle", "eagle3"})
 
 _HARMLESS = frozenset(
     {
@@ -61,6 +62,7 @@ def deployment_findings(
     flags: ServeFlags, config: EngineConfig, sizes: ResolvedSizes | None
 ) -> Iterator[Finding]:
     """In order of consequence. `config` holds the match unit that is judged."""
+    yield from _known_bad(config)
     if config.kv_connector and sizes is not None:
         yield from _connector(flags, config, sizes.scheduler_block_size)
     yield from _parallel(flags)
@@ -81,6 +83,24 @@ def finer_unit_beside_connector(config: EngineConfig, unit: int, block: int) -> 
     )
 
 
+def _known_bad(config: EngineConfig) -> Iterator[Finding]:
+    """Settings with which a release is reported to answer wrongly."""
+    drafter = config.drafter
+    if (
+        parse_release(config.version) == (0, 28)
+        and drafter is not None
+        and drafter.method == "mtp"
+        and config.enable_prefix_caching
+        and state_block(config) is not None
+    ):
+        yield Finding(
+            "wrong_outputs_reported",
+            "0.28 with a hybrid model, MTP and prefix caching: wrong outputs are reported (vllm#53912, vllm#43559, "
+            "vllm#47194). Compare outputs of repeated prompts before any change.",
+            "0.29 or newer, or no drafter",
+        )
+
+
 def _connector(flags: ServeFlags, config: EngineConfig, block: int) -> Iterator[Finding]:
     name = (flags.kv_connector or "").lower()
     if config.match_unit is not None:
@@ -93,7 +113,7 @@ def _connector(flags: ServeFlags, config: EngineConfig, block: int) -> Iterator[
             yield Finding("connector_with_finer_unit", text, "no --prefix-match-unit")
     if "lmcache" in name:
         yield from _lmcache(flags, config, block, served_apart="mp" in name)
-    if config.drafter is not None and config.drafter.method in EAGLE_LIKE:
+    if config.drafter is not None and config.drafter.method in NEEDS_NEXT_TOKEN:
         yield Finding(
             "connector_brings_back_drop", "With a KV connector every hit gives up a match unit again.", None
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvtune.analyzers.layout import Drafter, EngineConfig
+from kvtune.analyzers.profiles.server_defaults import HASH_ALGO, default_retention
 from kvtune.analyzers.sizing.releases import parse_release, release_name
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.serving_findings import prefill_kernel_findings
@@ -58,20 +59,25 @@ def engine_config(server: SizedServer) -> EngineConfig:
         max_num_seqs=flags.max_num_seqs or DEFAULT_MAX_SEQS,
         long_prefill_token_threshold=flags.long_prefill_token_threshold or 0,
         max_model_len=flags.max_model_len,
-        retention_interval=flags.retention_interval if flags.retention_given else _default_retention(flags),
+        retention_interval=flags.retention_interval if flags.retention_given else _default_retention(server),
         enable_prefix_caching=server.prefix_caching,
         kv_connector=flags.kv_connector is not None,
         decode_context_parallel_size=flags.decode_context_parallel_size,
         drafter=_drafter(flags),
         mamba_shared_prefix_checkpoint=flags.mamba_shared_prefix_checkpoint,
         watermark=flags.watermark or 0.0,
-        hash_algo=flags.hash_algo or "sha256",
+        hash_algo=flags.hash_algo or HASH_ALGO,
     )
 
 
-def _default_retention(flags: ServeFlags) -> int | None:
-    """0 from 0.29 on, dense before. (`profiles.history` has the same rule for hits)"""
-    return 0 if parse_release(flags.version) >= (0, 29) else None
+def _default_retention(server: SizedServer) -> int | None:
+    kinds = {sized.group.kind for sized in server.groups}
+    drafter = _drafter(server.flags)
+    return default_retention(
+        parse_release(server.flags.version),
+        hybrid="mamba" in kinds and len(kinds) > 1,
+        draft_method=drafter.method if drafter is not None else None,
+    )
 
 
 def _drafter(flags: ServeFlags) -> Drafter | None:

@@ -30,7 +30,7 @@ class SizingRules:
         export_rounds_block: blocks become multiples of the alignment of in-chunk state exports.
         mode_all: Mamba mode `all` exists. default_all: and is the default of models that declare support.
         mode_option: `--mamba-cache-mode` is read (0.33 accepts and ignores it).
-        hybrid_caching: prefix caching is on by default for hybrid models.
+        hybrid_caching: prefix caching is on by default for hybrid models; since 0.28.
         match_unit: the option exists.
         flags_draft_group: the group with the draft layers is known to be theirs; before, none was, and a drafter
             that costs a block costs it in every group.
@@ -55,9 +55,9 @@ _V0_32 = replace(_V0_33, release=(0, 32), export_rounds_block=False, mode_option
 _V0_31 = replace(_V0_32, release=(0, 31), every_backend=False, mode_all=True)
 _V0_30 = replace(_V0_31, release=(0, 30), flags_draft_group=False)
 _V0_29 = replace(_V0_30, release=(0, 29), side_caches=False)
-_V0_27 = replace(_V0_29, release=(0, 27), default_all=True)
+_V0_27 = replace(_V0_29, release=(0, 27), default_all=True, hybrid_caching=False)
 _V0_26 = replace(_V0_27, release=(0, 26), latent_block=0)
-_V0_25 = replace(_V0_26, release=(0, 25), hybrid_caching=False, match_unit=False)
+_V0_25 = replace(_V0_26, release=(0, 25), match_unit=False)
 _V0_19 = replace(_V0_25, release=(0, 19), asks_backend=False)
 
 _SINCE: dict[Release, SizingRules] = {

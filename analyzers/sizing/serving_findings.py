@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kvtune.analyzers.drafting import NEEDS_NEXT_TOKEN, lookahead_or_drop
 from kvtune.analyzers.layout import EngineConfig
+from kvtune.analyzers.profiles import nearest_profile
 from kvtune.analyzers.resolver import ResolvedSizes
 from kvtune.analyzers.sizing.blocks import kv_cache_dtype
-from kvtune.analyzers.sizing.deployment_findings import EAGLE_LIKE, deployment_findings
+from kvtune.analyzers.sizing.deployment_findings import deployment_findings
 from kvtune.analyzers.sizing.finding import Finding
 from kvtune.analyzers.sizing.model_sizes import ModelSizes, size_layers
 from kvtune.analyzers.sizing.pool import blocks_per_request
@@ -102,19 +104,23 @@ def _block(model: ModelSizes, **changes: object) -> int | None:
 
 def _drafting(server: SizedServer, config: EngineConfig) -> Iterator[Finding]:
     drafter, release = config.drafter, parse_release(server.flags.version)
-    if drafter is None or drafter.method not in EAGLE_LIKE:
+    if drafter is None:
         return
-    if release[:2] == (0, 29) and state_block(config) is not None:
+    drops = lookahead_or_drop(config, nearest_profile(release))[1]
+    if drops and release == (0, 29) and state_block(config) is not None and config.retention_interval == 0:
         yield Finding(
             "drafter_hits_nothing",
-            "in 0.29 a hybrid model with this drafter does not hit even when a prompt is sent again",
-            "0.30 or newer",
+            "in 0.29 with retention interval 0 a hybrid model with this drafter does not hit even when a prompt is "
+            "sent again",
+            "no --prefix-cache-retention-interval, which keeps every state there, or 0.30 or newer",
         )
-    elif release < (0, 33):
+    elif drops and release < (0, 33):
         yield Finding(
             "drafter_drops_a_unit",
             "every hit gives up one unit (one block without a finer unit), since the draft layer needs its last token",
-            "0.33 or newer, which hashes the next token instead",
+            "0.33 or newer, which hashes the next token instead"
+            if drafter.method in NEEDS_NEXT_TOKEN
+            else "0.33 or newer, where this drafter gives up nothing",
         )
     log = server.startup_log
     if log is not None and log.flag("no_draft_group"):

@@ -20,7 +20,7 @@ from kvtune.analyzers.sizing.metrics import ServerMetrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
 from kvtune.analyzers.sizing.model_sizes import SEPARATE_DRAFT_METHODS, ModelSizes, SizedGroup, size_model
 from kvtune.analyzers.sizing.pool import blocks_per_request, num_blocks_from_capacity
-from kvtune.analyzers.sizing.releases import parse_release
+from kvtune.analyzers.sizing.releases import parse_release, sizing_rules
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.settings import DEFAULTS, merge_settings
 from kvtune.analyzers.sizing.startup_log import StartupLog
@@ -140,11 +140,26 @@ def size_server(sources: SizeSources) -> SizedServer:
     sized = replace(
         sized,
         num_blocks=_num_blocks(sized),
+        warnings=(*sized.warnings, *_caching_assumed(sized)),
         hardware=sources.hardware,
         settled=settled,
         config=sources.model_config,
     )
     return _with_estimated_pool(sized)
+
+
+def _caching_assumed(server: SizedServer) -> tuple[str, ...]:
+    """Where a hybrid model's release caches only when told to, and nothing says whether it was."""
+    if server.flags.enable_prefix_caching is not None or server.model is not None:
+        return ()
+    if sizing_rules(parse_release(server.flags.version)).hybrid_caching:
+        return ()
+    if {"mamba", "full"} - {sized.group.kind for sized in server.groups}:
+        return ()
+    return (
+        f"Prefix caching taken as on: vLLM {server.flags.version} leaves it off for hybrid models unless "
+        "--enable-prefix-caching is given.",
+    )
 
 
 def _with_estimated_pool(server: SizedServer) -> SizedServer:

@@ -261,7 +261,9 @@ class TestBlockSize:
 
     def test_k127_mode_all_rounds_to_the_kernels_chunk(self) -> None:
         blocks = [
-            model("granite-4.0-h-tiny", version=version).block.attention_block_size
+            model(
+                "granite-4.0-h-tiny", version=version, enable_prefix_caching=True
+            ).block.attention_block_size
             for version in ("0.27", "0.28")
         ]
         assert blocks == [512, 400]

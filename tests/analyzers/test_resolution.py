@@ -93,7 +93,9 @@ def test_latent_attention_has_its_backends_block() -> None:
     assert [row.attention_block_size for row in plain.what_if] == [16, 32, 64, 128]
     assert "attention_backend_unknown" in names(plain)
     assert names(of_model("deepseek-v3", attention_backend="FLASHMLA")) == set()
-    assert "attention_backend_unknown" in names(of_model("ling-3.0-flash", version="0.26"))
+    assert "attention_backend_unknown" in names(
+        of_model("ling-3.0-flash", version="0.26", enable_prefix_caching=True)
+    )
     # From 0.27 on every hybrid with latent attention rounds to 128.
     assert "attention_backend_unknown" not in names(of_model("ling-3.0-flash"))
 
@@ -168,7 +170,16 @@ def test_an_unknown_newer_release_is_loud() -> None:
         (lambda: of_groups("mamba:64,full:64", speculative_method="mtp", num_speculative_tokens=1, version="0.32"),
          {"drafter_drops_a_unit"}),
         (lambda: of_groups("mamba:64,full:64", speculative_method="mtp", num_speculative_tokens=1, version="0.29"),
-         {"drafter_hits_nothing"}),
+         {"drafter_drops_a_unit"}),
+        (lambda: of_groups("mamba:64,full:64", speculative_method="mtp", num_speculative_tokens=1, version="0.29",
+                           retention_given=True, retention_interval=0), {"drafter_hits_nothing"}),
+        (lambda: of_groups("mamba:64,full:64", speculative_method="dflash", num_speculative_tokens=7, version="0.32"),
+         {"drafter_drops_a_unit"}),
+        (lambda: of_groups("mamba:64,full:64", speculative_method="dflash", num_speculative_tokens=7), set()),
+        (lambda: of_groups("mamba:64,full:64", speculative_method="mtp", num_speculative_tokens=1, version="0.28"),
+         {"drafter_drops_a_unit", "wrong_outputs_reported"}),
+        (lambda: of_groups("full:64", speculative_method="mtp", num_speculative_tokens=1, version="0.28"),
+         {"drafter_drops_a_unit"}),
         (lambda: of_groups("mamba:64,full:64", speculative_method="mtp", num_speculative_tokens=1, kv_connector="X"),
          {"connector_brings_back_drop"}),
         (lambda: of_model("qwen3.5-27b", num_speculative_tokens=3, speculative_method="mtp",

@@ -156,12 +156,21 @@ def test_what_moves_the_block_of_qwen3_5_4b(flags: dict[str, Any], block: int) -
 
 def test_mode_all_rounds_to_the_kernels_chunk() -> None:
     """806,400 bytes at 2,048 a token: 394 tokens, 400 in align, 512 with chunks of 256."""
-    assert sizes("granite-4.0-h-tiny", version="0.27").block.attention_block_size == 512
+    cached = {"enable_prefix_caching": True}  # off for hybrid models before 0.28
+    assert sizes("granite-4.0-h-tiny", version="0.27", **cached).block.attention_block_size == 512
     assert sizes("granite-4.0-h-tiny", version="0.28").block.attention_block_size == 400
     assert sizes("granite-4.0-h-tiny", version="0.31", mamba_cache_mode="all").block.mode == "all"
     with pytest.raises(UnusableInputError, match=r"0\.32 removed all"):
         sizes("granite-4.0-h-tiny", version="0.32", mamba_cache_mode="all")
-    assert sizes("qwen3.5-4b", version="0.27").block.mode == "align"
+    assert sizes("qwen3.5-4b", version="0.27", **cached).block.mode == "align"
+
+
+@pytest.mark.parametrize("version", ["0.26", "0.27"])
+def test_hybrid_models_do_not_cache_by_default_before_0_28(version: str) -> None:
+    block = sizes("qwen3.5-4b", version=version).block
+    assert (block.prefix_caching, block.mode) == (False, "none")
+    assert sizes("qwen3-8b", version=version).block.prefix_caching
+    assert sizes("qwen3.5-4b", version="0.28").block.prefix_caching
 
 
 def test_state_exports_are_known_by_family_and_release() -> None:
