@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -42,3 +44,25 @@ def test_spilling_arrays_hold_what_they_were_given(
     arrays = SpillingArrays()
     kept = [arrays.keep(np.array(row, dtype=np.uint32)) for row in ROWS * 3]
     assert [ids.tolist() for ids in kept] == ROWS * 3
+
+
+FULL = """
+import numpy as np, resource, signal
+from kvtune.tokenization.encoding import buffer
+buffer.MOST_IN_MEMORY = 0
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # as a disk that takes a megabyte more
+for kept in (buffer.TokenBuffer().append, buffer.SpillingArrays().keep):
+    try:
+        kept(np.zeros(1 << 20, dtype=np.uint32))
+        print("taken")
+    except buffer.NoRoomError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_told_of_in_a_line() -> None:
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("no room for token IDs" in line and "set TMPDIR" in line for line in lines)
