@@ -49,6 +49,9 @@ FactName = Literal[
     "attention_backend",
     "hybrid_manager_disabled",
     "no_draft_group",
+    "dense_beside_drafter",
+    "capacity_in_one_line",
+    "arguments_without_caching",
     "refused_unit",
     "prefix_cache_hit_pct",
 ]
@@ -179,7 +182,10 @@ _SETTINGS: dict[str, FactName] = {
 
 
 def _arguments(text: str) -> dict[FactName, Value]:
-    return _pairs(text, _ARGUMENT, _ARGUMENTS) | _speculative(text)
+    facts = _pairs(text, _ARGUMENT, _ARGUMENTS) | _speculative(text)
+    if "enable_prefix_caching" not in facts:
+        facts["arguments_without_caching"] = True
+    return facts
 
 
 def _settings(text: str) -> dict[FactName, Value]:
@@ -282,6 +288,16 @@ PATTERNS: tuple[Pattern, ...] = (
         "no KV cache group",
         r"no KV cache group could be identified as the draft model",
         constant={"no_draft_group": True},
+    ),
+    _pattern(
+        "dense checkpointing",
+        r"defaulting prefix_cache_retention_interval to dense checkpointing",
+        constant={"dense_beside_drafter": True},
+    ),
+    _pattern(
+        "Maximum concurrency for",
+        rf"KV cache size: {_NUMBER} tokens, Maximum concurrency for {_NUMBER} tokens",
+        constant={"capacity_in_one_line": True},
     ),
     _pattern("GDN prefill kernel", r"Using (?P<gdn_prefill_backend>[\w/ ]{1,40}) GDN prefill kernel"),
     _pattern(

@@ -62,6 +62,12 @@ def merge_settings(
         changes: dict[str, Any] = {}
         for name, (value, place) in found.items():
             current = getattr(merged, name)
+            if name == "version" and stated.get(name) == "the flags":
+                if current != value:
+                    warnings.append(
+                        f"--engine-version {current} is used; {place} says {_shown(value)}: sizes are those of the log"
+                    )
+                continue
             if name in stated and current != value:
                 warnings.append(
                     f"{stated[name]} say {name} {_shown(current)}, {place} says {_shown(value)}: "

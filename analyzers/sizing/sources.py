@@ -14,6 +14,7 @@ from kvtune.analyzers.hardware import Hardware, SettledByHardware, settle
 from kvtune.analyzers.hardware.pool_estimate import estimate_pool
 from kvtune.analyzers.layout import KVCacheGroup
 from kvtune.analyzers.report import SizeSource
+from kvtune.analyzers.sizing.builds import dated
 from kvtune.analyzers.sizing.families import model_layers
 from kvtune.analyzers.sizing.group_sources import FoundGroups, group_for_block, groups_for_blocks
 from kvtune.analyzers.sizing.metrics import ServerMetrics
@@ -112,6 +113,9 @@ def size_server(sources: SizeSources) -> SizedServer:
     """
     merged = merge_settings(sources.flags, sources.metrics, sources.startup_log)
     flags, warnings = merged.flags, list(merged.warnings)
+    version, dating = dated(flags.version, sources.startup_log, sources.model_config)
+    flags = replace(flags, version=version)
+    warnings += (dating,) if dating else ()
     settled = None
     if sources.hardware is not None:
         layers = model_layers(sources.model_config) if sources.model_config is not None else None
