@@ -202,7 +202,16 @@ def find(
 
 
 def _assumed(trace: TokenTrace, config: EngineConfig, options: AnalyzeOptions) -> list[Cap]:
-    """A step budget that nobody gave decides where long prompts are cut, and so which states exist."""
+    """A step budget that nobody gave decides where long prompts are cut, and so which states exist; another release
+    has other blocks."""
+    if options.upgraded_from is not None:
+        return [
+            Cap(
+                "low",
+                f"vLLM {options.upgraded_from} has no match unit: this is what an upgrade to {config.version} would "
+                "bring, with the blocks given. That release may choose others: run again with its start-up log.",
+            )
+        ]
     longest = int(trace.prompt_tokens.max())
     if not options.assumed_step_budget or longest <= SMALLEST_STEP_BUDGET:
         return []

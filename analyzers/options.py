@@ -37,6 +37,7 @@ class AnalyzeOptions:
         loads: multiples of the trace's own rate under which telling units are replayed as well.
         per_request: list every request.
         assumed_step_budget: nobody said what the server's step budget is.
+        upgraded_from: the release that serves, where it has no match unit and a newer one's rules are used.
         replicas, route: how many caches the requests are spread over, and how, where the log names no replicas.
         known_costs: what hashing costs on this machine, as far as it was measured before.
         seed: of the interval's resampling and of random routing. workers: processes that replay, this one included.
@@ -58,6 +59,7 @@ class AnalyzeOptions:
     loads: tuple[float, ...] = ()
     per_request: bool = False
     assumed_step_budget: bool = False
+    upgraded_from: str | None = None
     replicas: int = 1
     route: Route = "sticky"
     seed: int = 0

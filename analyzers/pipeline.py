@@ -142,7 +142,9 @@ def analyze(
                 {outcome.unit: outcome.hit_tokens for outcome in found.outcomes},
                 recommended=advised,
                 losses=losses_then,
-                minimum_shared=minimum_shared_prefix(config),
+                minimum_shared=minimum_shared_prefix(
+                    config, sizes.cache_hit_alignment, partial_hits=sizes.partial_hits
+                ),
                 modulo=sizes.scheduler_block_size,
                 bin_width=options.bin_width,
                 caches=config.enable_prefix_caching,

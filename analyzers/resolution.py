@@ -153,7 +153,7 @@ def resolve(
         cache_hit_alignment=grid,
         partial_hits=partial,
         minimum_reusable_prefix=grid + 1,
-        minimum_shared_prefix=minimum_shared_prefix(config),
+        minimum_shared_prefix=minimum_shared_prefix(config, grid, partial_hits=partial),
         match_unit=config.match_unit,
         enable_prefix_caching=config.enable_prefix_caching,
         num_blocks=config.num_blocks,

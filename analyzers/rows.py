@@ -53,7 +53,9 @@ def engine_info(config: EngineConfig, sizes: ResolvedSizes, sweep: Sweep, source
         num_blocks=config.num_blocks,
         max_num_batched_tokens=config.max_num_batched_tokens,
         minimum_reusable_prefix=sizes.minimum_reusable_prefix,
-        minimum_shared_prefix=minimum_shared_prefix(config),
+        minimum_shared_prefix=minimum_shared_prefix(
+            config, sizes.cache_hit_alignment, partial_hits=sizes.partial_hits
+        ),
         enable_prefix_caching=config.enable_prefix_caching,
     )
 

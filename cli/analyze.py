@@ -202,7 +202,7 @@ def analyze_traces(
         created = created_now()
         primes: list[tuple[int, UInt32]] = []
         progress = stack.enter_context(StageProgress(quiet=general.quiet))
-        ready = prepare(traces, asked, detail, progress, general=general, force=force)
+        ready = prepare(traces, asked, detail, progress, general=general, force=force, upgrades=True)
         line = command(ready)
         priced = ready.price.caveats(int(ready.loaded.trace.prompt_tokens.max(initial=0)))
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from kvtune.analyzers.hardware import Hardware, parse_hardware
 from kvtune.analyzers.layout import EngineConfig, parse_groups
-from kvtune.analyzers.profiles import profile_for
+from kvtune.analyzers.profiles import NEWEST, profile_for
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.resolver import resolve_sizes
 from kvtune.analyzers.sizing.engine_config import engine_config_from_sources
 from kvtune.analyzers.sizing.metrics import ServerMetrics, read_metrics
 from kvtune.analyzers.sizing.model_config import ModelConfig
+from kvtune.analyzers.sizing.releases import parse_release, sizing_rules
 from kvtune.analyzers.sizing.serve_command import ServeCommand
 from kvtune.analyzers.sizing.serve_flags import ServeFlags
 from kvtune.analyzers.sizing.sources import SizedServer, SizeSources
@@ -42,20 +43,30 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server's settings, where its sizes are known from, caveats for what nobody stated, and all that sizes it."""
+    """A server's settings, where its sizes are known from, caveats for what nobody stated, and all that sizes it.
+
+    `upgraded_from` is the release that serves, where the settings are those of a newer one.
+    """
 
     config: EngineConfig
     size_source: SizeSource
     assumed: tuple[str, ...]
     sized: SizedServer | None = None
+    upgraded_from: str | None = None
 
 
 def server_of(
-    engine: EngineOptions, sizes: SizeOptions, model: str | None, serve: ServeCommand | None = None
+    engine: EngineOptions,
+    sizes: SizeOptions,
+    model: str | None,
+    serve: ServeCommand | None = None,
+    *,
+    upgrades: bool = False,
 ) -> Server:
     """The server that the options describe, under the flags of a serve command where one is given.
 
-    `model` is the model in use, whose config.json may give the sizes.
+    `model` is the model in use, whose config.json may give the sizes. With `upgrades`, a release without a match unit
+    is taken to become the newest one.
 
     Raises:
         UnusableInputError: an option or file that cannot be read, no sizes, groups of unknown kinds, or an engine
@@ -63,9 +74,13 @@ def server_of(
         MissingDependencyError: the server of `--metrics URL` does not answer.
     """
     flags = serve.flags if serve is not None else serve_flags(engine)
-    config, sized = engine_config_from_sources(
-        size_sources(flags, sizes, model, parse_hardware(engine.hardware) if engine.hardware else None)
-    )
+    sources = size_sources(flags, sizes, model, parse_hardware(engine.hardware) if engine.hardware else None)
+    config, sized = engine_config_from_sources(sources)
+    upgraded_from = None
+    if upgrades and not sizing_rules(parse_release(config.version)).match_unit:
+        upgraded_from = config.version
+        newest = replace(sources, flags=replace(sources.flags, version=NEWEST.version))
+        config, sized = engine_config_from_sources(newest)
     if engine.state_export is not None:
         groups = tuple(
             replace(group, export_alignment=engine.state_export) if group.kind == "mamba" else group
@@ -73,7 +88,7 @@ def server_of(
         )
         config = replace(config, groups=groups)
     _require_start(config)  # before a trace is read
-    return Server(config, sized.source, tuple(sized.warnings), sized)
+    return Server(config, sized.source, tuple(sized.warnings), sized, upgraded_from)
 
 
 def _require_start(config: EngineConfig) -> None:

@@ -61,8 +61,9 @@ def prepare(
     *,
     general: GeneralOptions,
     force: bool,
+    upgrades: bool = False,
 ) -> Prepared:
-    """Read and encode the trace, and size the server.
+    """Read and encode the trace, and size the server; `upgrades` as for `server_of`.
 
     Raises:
         UnusableInputError: an option, a file, or sizes that nothing gives.
@@ -76,7 +77,7 @@ def prepare(
         raise UnusableInputError("chooses among --replicas", field="--route", wanted="--replicas N beside it")
     price = step_price(replay.step_cost_tokens, replay.step_times)
     stated = model.model or any(getattr(sizes, item.name) for item in fields(sizes))
-    server = server_of(engine, sizes, model.model, serve) if stated else None
+    server = server_of(engine, sizes, model.model, serve, upgrades=upgrades) if stated else None
     options = AnalyzeOptions(
         units=units_of(replay.units),
         arrivals=replay.arrivals,
@@ -102,9 +103,13 @@ def prepare(
     encoding = _encoding(asked, detail, serve, server)
     loaded = load_trace(files, asked.input, model, encoding, progress, force=force, quiet=general.quiet)
     if server is None:  # the model that the trace names gives the sizes, too
-        server = server_of(engine, sizes, str(loaded.model) if loaded.model else None, serve)
+        server = server_of(
+            engine, sizes, str(loaded.model) if loaded.model else None, serve, upgrades=upgrades
+        )
     price.check(server.config.groups)
-    options = replace(options, assumed_step_budget=_assumes_step_budget(server))
+    options = replace(
+        options, assumed_step_budget=_assumes_step_budget(server), upgraded_from=server.upgraded_from
+    )
     chosen = step_times_of(server.sized) if server.sized is not None else ChosenStepTimes(None)
     if price.fitted is None and chosen.times is not None:
         options = replace(options, step_times=chosen.times)

@@ -107,7 +107,9 @@ def _guess(blocks: Sequence[int], flags: ServeFlags) -> tuple[SizedGroup, ...]:
     for index, block in enumerate(blocks):
         if index == last:
             group = KVCacheGroup("full", state)
-        elif block in (state, flags.max_model_len):
+        elif block == flags.max_model_len != state:
+            group = KVCacheGroup("mamba", block, mode="none")  # one state for the longest sequence
+        elif block == state:
             group = KVCacheGroup("mamba", block, mode=_mode(flags))
         elif block < SMALLEST_ALIGNED_BLOCK and attention % block == 0:
             group = KVCacheGroup("ring", block, cacheable=False)

@@ -156,6 +156,7 @@ _ARGUMENTS: dict[str, FactName] = {
     "enable_prefix_caching": "enable_prefix_caching",
     "kv_cache_dtype": "kv_cache_dtype",
     "mamba_cache_dtype": "mamba_cache_dtype",
+    "mamba_cache_mode": "mamba_cache_mode",
     "mamba_ssm_cache_dtype": "mamba_ssm_cache_dtype",
     "num_gpu_blocks_override": "num_gpu_blocks",
     "attention_backend": "attention_backend",

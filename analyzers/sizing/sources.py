@@ -84,6 +84,8 @@ class SizedServer:
     def prefix_caching(self) -> bool:
         if self.flags.enable_prefix_caching is not None:
             return self.flags.enable_prefix_caching
+        if self.source == "startup-log" and any(sized.group.mode == "none" for sized in self.groups):
+            return False
         return self.model.block.prefix_caching if self.model is not None else True
 
     @property
@@ -144,12 +146,26 @@ def size_server(sources: SizeSources) -> SizedServer:
     sized = replace(
         sized,
         num_blocks=_num_blocks(sized),
-        warnings=(*sized.warnings, *_caching_assumed(sized)),
+        warnings=(*sized.warnings, *_caching_assumed(sized), *_capacity_unused(sized)),
         hardware=sources.hardware,
         settled=settled,
         config=sources.model_config,
     )
     return _with_estimated_pool(sized)
+
+
+def _capacity_unused(server: SizedServer) -> tuple[str, ...]:
+    """A capacity line that no number of blocks of these groups gives."""
+    log = server.startup_log
+    if log is None or not server.kinds_known or _num_blocks(server) is not None:
+        return ()
+    tokens, concurrency = log.number("kv_cache_tokens"), log.value("max_concurrency")
+    if tokens is None or log.number("max_model_len") is None or not isinstance(concurrency, float):
+        return ()
+    return (
+        f"{log.line_of('kv_cache_tokens')}: a capacity of {tokens:,} tokens and {concurrency:.2f} requests fits no "
+        "pool of these groups, so the pool's size is not used. Check --groups, or pass --num-blocks.",
+    )
 
 
 def _caching_assumed(server: SizedServer) -> tuple[str, ...]:
@@ -345,6 +361,8 @@ def _num_blocks(server: SizedServer) -> int | None:
         max_num_batched_tokens=flags.max_num_batched_tokens or DEFAULT_STEP_BUDGET,
         exports=any(group.export_alignment is not None for group in groups),
     )
-    return num_blocks_from_capacity(
-        parse_release(flags.version), groups, per_request, tokens, length, concurrency
-    )
+    logged = log.text("version")
+    wrote = (
+        flags.version if logged is None or ".dev" in logged else logged
+    )  # the line's own release, whatever was typed
+    return num_blocks_from_capacity(parse_release(wrote), groups, per_request, tokens, length, concurrency)

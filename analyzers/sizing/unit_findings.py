@@ -41,8 +41,13 @@ def _caching(server: SizedServer) -> Iterator[Finding]:
     if server.prefix_caching or not any(sized.group.kind == "mamba" for sized in server.groups):
         return
     release = parse_release(server.flags.version)
-    by_default = server.flags.enable_prefix_caching is None and not sizing_rules(release).hybrid_caching
-    why = "this release leaves it off for hybrid models by default" if by_default else "it is switched off"
+    given = server.flags.enable_prefix_caching is not None
+    if not given and not sizing_rules(release).hybrid_caching:
+        why = "this release leaves it off for hybrid models by default"
+    elif not given and server.source == "startup-log":
+        why = "the log gives states one block as long as the longest sequence"
+    else:
+        why = "it is switched off"
     yield Finding("prefix_caching_off", f"prefix caching is off: {why}", "--enable-prefix-caching")
 
 

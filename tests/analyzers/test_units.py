@@ -151,8 +151,9 @@ def test_a_reason_names_the_group_that_is_in_the_way() -> None:
 
 def test_minimum_shared_prefix_is_the_smallest_cacheable_block() -> None:
     groups = (mamba(1584), full(8, cacheable=False), full(1584))
-    assert minimum_shared_prefix(EngineConfig(groups)) == 1584
-    assert minimum_shared_prefix(EngineConfig((mamba(512), full(512)), decode_context_parallel_size=2)) == 512
+    assert minimum_shared_prefix(EngineConfig(groups), 16, partial_hits=True) == 1584
+    ranks = EngineConfig((mamba(512), full(512)), decode_context_parallel_size=2)
+    assert minimum_shared_prefix(ranks, 16, partial_hits=True) == 512
     assert default_match_unit(EngineConfig((mamba(512), full(768)))) == 256
 
 
@@ -180,3 +181,18 @@ def test_a_candidate_says_what_the_resolver_does(
             assert row.effective_unit == sizes.cache_hit_alignment
             assert sizes.scheduler_block_size % row.effective_unit == 0
         assert (row.reason is None) == (row.valid and row.effective_unit == row.unit)
+
+
+@pytest.mark.parametrize(
+    ("groups", "least"),
+    [
+        ("swa:16:window=64,full:32", 32),
+        ("mamba:544*3,full:544,swa:181:window=1024", 98_464),
+        ("mamba:528*3,full:528", 528),
+    ],
+)
+def test_without_hits_inside_a_block_prompts_share_the_hit_alignment(groups: str, least: int) -> None:
+    config = EngineConfig(parse_groups(groups))
+    sizes = resolve_sizes(config, NEWEST)
+    assert not sizes.partial_hits
+    assert minimum_shared_prefix(config, sizes.cache_hit_alignment, partial_hits=sizes.partial_hits) == least

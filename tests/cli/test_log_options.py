@@ -68,3 +68,33 @@ def test_several_values_of_only_in_a_file_and_in_the_command(run, tmp_path: Path
     document = json.loads(run("analyze", file, *MODEL, *GROUPS, "--json", "-").out)
     assert document["trace"]["requests"] == 4
     assert "--only team=a --only team=c" in document["command"]
+
+
+def test_a_release_without_the_option_is_told_what_an_upgrade_would_bring(run, tmp_path: Path) -> None:
+    """Twelve prompts of 600 tokens with 570 in common, below the one block of 784: nothing hits before an upgrade."""
+    log = tmp_path / "server.log"
+    log.write_text(
+        "INFO vLLM API server version 0.23.0\n"
+        "INFO Mamba cache mode is set to 'align' for Qwen3_5ForConditionalGeneration by default\n"
+        "INFO Setting attention block size to 784 tokens to ensure that ...\n"
+    )
+    rows: list[dict[str, object]] = [
+        {
+            "timestamp": turn,
+            "prompt_token_ids": [*range(570), *range(1000 * (turn + 1), 1000 * (turn + 1) + 30)],
+        }
+        for turn in range(12)
+    ]
+    trace = write(tmp_path / "t.jsonl", *rows)
+    done = run("analyze", trace, "--startup-log", str(log), "--json", "-")
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    advice = report["recommendation"]
+    assert (report["engine"]["version"], advice["action"], advice["confidence"]) == ("0.33.0", "set", "low")
+    assert any("vLLM 0.23.0 has no match unit" in caveat for caveat in advice["caveats"])
+    typed = json.loads(
+        run("analyze", trace, "--startup-log", str(log), "--engine-version", "0.30", "--json", "-").out
+    )
+    assert typed["engine"]["version"] == "0.30"
+    assert any("--engine-version 0.30 is used" in caveat for caveat in typed["recommendation"]["caveats"])
+    assert not any("has no match unit" in caveat for caveat in typed["recommendation"]["caveats"])
