@@ -137,7 +137,7 @@ def find(
         config,
         task,
         candidates,
-        default_unit=default_match_unit(config),
+        default_unit=default_match_unit(config, selected.profile),
         workers=options.workers,
         progress=progress,
         meanwhile=partial(meanwhile, trace),

@@ -138,7 +138,7 @@ def resolve(
         candidates = _in_effect(server, config, unit_candidates(config, profile, units))
     else:
         candidates = _without_match_unit(config, units)
-    grid, partial, hash_block = _hit_grid(server, config, sizes)
+    grid, partial, hash_block = _hit_grid(server, config, sizes, profile)
     model = server.model
     return Resolution(
         engine_version=release_name(server.flags.version),
@@ -206,15 +206,15 @@ def _sizes(config: EngineConfig, profile: ReleaseProfile) -> tuple[ResolvedSizes
 
 
 def _hit_grid(
-    server: SizedServer, config: EngineConfig, sizes: ResolvedSizes | None
+    server: SizedServer, config: EngineConfig, sizes: ResolvedSizes | None, profile: ReleaseProfile
 ) -> tuple[int, bool, int]:
     """The grid of hits, whether it is finer than blocks, and the hash unit."""
     block = _scheduler_block(config)
     if not server.kinds_known:
-        unit = config.match_unit or default_match_unit(config)
+        unit = config.match_unit or default_match_unit(config, profile)
         return unit, unit < block, unit
     if not sizing_rules(parse_release(server.flags.version)).match_unit or sizes is None:
-        return block, False, default_match_unit(config)
+        return block, False, default_match_unit(config, profile)
     if server.hidden_coarse_managers:
         return block, False, sizes.hash_block_size
     return sizes.cache_hit_alignment, sizes.partial_hits, sizes.hash_block_size

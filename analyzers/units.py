@@ -70,12 +70,13 @@ class UnitCandidate:
     swept: bool
 
 
-def default_match_unit(config: EngineConfig) -> int:
-    """What the engine takes when no unit is given: the GCD of the effective blocks of its cacheable groups."""
+def default_match_unit(config: EngineConfig, profile: ReleaseProfile) -> int:
+    """What the engine takes when no unit is given: the GCD of the effective blocks of its cacheable groups, before 0.30
+    of all. (`resolver: resolve_sizes` has the rule for hits)"""
     dcp = config.decode_context_parallel_size
     groups = config.expanded()
-    cacheable = [group for group in groups if group.cacheable] or list(groups)
-    return math.gcd(*(effective_block_size(group, dcp) for group in cacheable))
+    asked = [group for group in groups if group.cacheable or not profile.uncacheable_groups] or list(groups)
+    return math.gcd(*(effective_block_size(group, dcp) for group in asked))
 
 
 def minimum_shared_prefix(config: EngineConfig, grid: int, *, partial_hits: bool) -> int:
@@ -110,10 +111,10 @@ def unit_candidates(
     Returns:
         The candidates, coarsest first. Never raises for a unit that the engine refuses: that is a struck row.
     """
-    default = default_match_unit(config)
+    default = default_match_unit(config, profile)
     wanted = {default, config.match_unit or default, *(divisors(default) if named is None else named)}
     if any(group.kind == "unspecified" for group in config.groups):
-        return tuple(_judge_by_size(config, unit) for unit in sorted(wanted, reverse=True))
+        return tuple(_judge_by_size(config, default, unit) for unit in sorted(wanted, reverse=True))
     grid_without = _grid(replace(config, match_unit=None), profile)
     in_force = {default, config.match_unit or default}
     return tuple(
@@ -122,10 +123,9 @@ def unit_candidates(
     )
 
 
-def _judge_by_size(config: EngineConfig, unit: int) -> UnitCandidate:
+def _judge_by_size(config: EngineConfig, default: int, unit: int) -> UnitCandidate:
     """For groups whose kinds nobody named: only divisibility can be told."""
     rule: Rule = "divisibility"
-    default = default_match_unit(config)
     reason = _why_struck(config, unit, rule) if unit >= 1 else "below 1"
     if reason is not None:
         return UnitCandidate(unit, False, default, rule, reason, False)

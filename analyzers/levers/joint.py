@@ -70,7 +70,8 @@ def on_best_unit(base: Baseline, gain: Gain) -> Pair:
     if more_shared < least or int((world.shared.shared - world.result.hit_tokens).sum()) < least:
         return Pair(gain)  # what units bring, they bring without the edit
     options, config = world.options, world.config
-    candidates = unit_candidates(config, profile_for(config.version).profile, options.units)
+    profile = profile_for(config.version).profile
+    candidates = unit_candidates(config, profile, options.units)
     task = ReplayTask(
         replay_input(world.trace, world.shared), world.replica, options.arrivals, options.step_times
     )
@@ -78,7 +79,7 @@ def on_best_unit(base: Baseline, gain: Gain) -> Pair:
         config,
         task,
         candidates,
-        default_unit=default_match_unit(config),
+        default_unit=default_match_unit(config, profile),
         workers=options.workers,
         progress=no_progress,
     )

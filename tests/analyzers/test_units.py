@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup, parse_groups
 from kvtune.analyzers.profiles import NEWEST, PROFILES
+from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.resolver import resolve_sizes
 from kvtune.analyzers.units import (
     UnitCandidate,
@@ -154,7 +156,7 @@ def test_minimum_shared_prefix_is_the_smallest_cacheable_block() -> None:
     assert minimum_shared_prefix(EngineConfig(groups), 16, partial_hits=True) == 1584
     ranks = EngineConfig((mamba(512), full(512)), decode_context_parallel_size=2)
     assert minimum_shared_prefix(ranks, 16, partial_hits=True) == 512
-    assert default_match_unit(EngineConfig((mamba(512), full(768)))) == 256
+    assert default_match_unit(EngineConfig((mamba(512), full(768))), NEWEST) == 256
 
 
 @given(st.integers(1, 20_000))
@@ -164,7 +166,14 @@ def test_divisors_are_exactly_the_divisors(number: int) -> None:
 
 BLOCKS = st.sampled_from([16, 32, 48, 64, 96, 128, 528])
 GROUPS = st.lists(
-    st.one_of(BLOCKS.map(mamba), BLOCKS.map(full), BLOCKS.map(sliding)), min_size=1, max_size=4
+    st.one_of(
+        BLOCKS.map(mamba),
+        BLOCKS.map(full),
+        BLOCKS.map(sliding),
+        BLOCKS.map(lambda block: full(block, cacheable=False)),
+    ),
+    min_size=1,
+    max_size=4,
 ).map(tuple)
 
 
@@ -174,7 +183,10 @@ def test_a_candidate_says_what_the_resolver_does(
 ) -> None:
     config = EngineConfig(groups, decode_context_parallel_size=dcp, enable_prefix_caching=caching)
     rows = unit_candidates(config, PROFILES[release])
-    assert rows[0].unit == default_match_unit(config) == max(row.unit for row in rows)
+    assert rows[0].unit == default_match_unit(config, PROFILES[release]) == max(row.unit for row in rows)
+    with suppress(EngineRefusal):  # whoever starts without a unit has a replay of what is in force
+        resolve_sizes(config, PROFILES[release])
+        assert rows[0].valid and rows[0].swept
     for row in rows:
         if row.valid:
             sizes = resolve_sizes(replace(config, match_unit=row.unit), PROFILES[release])
@@ -196,3 +208,11 @@ def test_without_hits_inside_a_block_prompts_share_the_hit_alignment(groups: str
     sizes = resolve_sizes(config, NEWEST)
     assert not sizes.partial_hits
     assert minimum_shared_prefix(config, sizes.cache_hit_alignment, partial_hits=sizes.partial_hits) == least
+
+
+@pytest.mark.parametrize(("release", "default"), [("0.27", 16), ("0.28", 16), ("0.29", 528), ("0.33", 528)])
+def test_groups_that_are_not_cached_count_for_the_default_in_old_releases(release: str, default: int) -> None:
+    groups = (mamba(528), full(16, cacheable=False), full(528))
+    (row,) = [row for row in unit_candidates(EngineConfig(groups), PROFILES[release]) if row.unit == default]
+    assert default_match_unit(EngineConfig(groups), PROFILES[release]) == default
+    assert row.valid and row.swept
