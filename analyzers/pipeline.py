@@ -15,6 +15,7 @@ from kvtune.analyzers.advice import Worth, recommendation
 from kvtune.analyzers.analysis import Analysis, find
 from kvtune.analyzers.decision import decision_line, net_gain
 from kvtune.analyzers.deployment import deployment_caveats
+from kvtune.analyzers.drafter_cost import drafter_caveat
 from kvtune.analyzers.families import family_rows
 from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
@@ -180,6 +181,7 @@ def analyze(
             caveats=(
                 *found.caveats,
                 *deployment_caveats(found, provenance),
+                *drafter_caveat(found, advised),
                 *provenance.assumed,
                 *pool_caveat(config, needs, pools, found.choice.unit),
             ),

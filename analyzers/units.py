@@ -71,7 +71,7 @@ class UnitCandidate:
 
 
 def default_match_unit(config: EngineConfig, profile: ReleaseProfile) -> int:
-    """What the engine takes when no unit is given: the GCD of the effective blocks of its cacheable groups, before 0.30
+    """What the engine takes when no unit is given: the GCD of the effective blocks of its cacheable groups, before 0.29
     of all. (`resolver: resolve_sizes` has the rule for hits)"""
     dcp = config.decode_context_parallel_size
     groups = config.expanded()

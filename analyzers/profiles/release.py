@@ -33,7 +33,7 @@ class ReleaseProfile:
     block that differs from the cache block size, so uneven hybrids did not start. (the same function)"""
 
     uncacheable_groups: bool = True
-    """Groups that are not prefix-cacheable do not constrain the unit. Since 0.30. (the same function)"""
+    """Groups that are not prefix-cacheable do not constrain the unit. Since 0.29. (the same function)"""
 
     checks_state_compression: bool = True
     """The hit grid must be a multiple of every per-state compression. Since 0.30. (the same function)"""
