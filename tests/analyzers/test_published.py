@@ -13,6 +13,9 @@ from kvtune.analyzers.profiles import NEWEST
 from kvtune.analyzers.refusal import EngineRefusal
 from kvtune.analyzers.replay import replay
 from kvtune.analyzers.resolver import resolve_sizes
+from kvtune.analyzers.sizing.engine_config import engine_config
+from kvtune.analyzers.sizing.serve_flags import ServeFlags
+from kvtune.analyzers.sizing.sources import SizeSources, size_server
 from tests.analyzers.bookkeeping.drive import inputs_of, run_prompts
 from tests.analyzers.structures import DATA
 
@@ -116,3 +119,36 @@ def test_a_coarser_unit_can_reuse_more() -> None:
 def test_hashed_positions() -> None:
     for name, count in PUBLISHED["hash_positions_131072"].items():
         assert 131072 // int(name.removeprefix("unit_")) == count
+
+
+def served(prompts: list[list[int]], groups: str, **flags: Any) -> list[int]:
+    """Hit tokens under the settings that a server takes where only `flags` are given."""
+    server = size_server(SizeSources(flags=ServeFlags(**flags), groups=parse_groups(groups)))
+    result = replay(engine_config(server), inputs_of(prompts)[0])
+    return [int(hit) for hit in result.hit_tokens]
+
+
+def test_the_ladder_of_a_drafter_on_0_28() -> None:
+    """Two GPUs, blocks of 448, dflash with seven drafts, each prompt sent twice: hits of the second."""
+    lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768]
+    prompts = [stream(number, length) for number, length in enumerate(lengths) for _ in range(2)]
+    drafting = {"version": "0.28.0", "speculative_method": "dflash", "num_speculative_tokens": 7}
+    hits = served(prompts, "mamba:448*3,full:448", **drafting)
+    assert hits[1::2] == [0, 448, 1344, 3584, 7616, 15680, 32256]
+    assert served(prompts, "mamba:448*3,full:448", **drafting | {"version": "0.33.0"})[1::2] == [
+        (length - 1) // 448 * 448 for length in lengths
+    ]  # 0.33 drops nothing for dflash
+
+
+@pytest.mark.parametrize(
+    ("stated", "hits"),
+    [
+        ({}, [0, 1600, 1600, 1600]),
+        ({"retention_given": True, "retention_interval": 0}, [0, 0, 1600, 1600]),
+    ],
+)
+def test_a_hybrid_with_a_drafter_served_by_0_29(stated: dict[str, object], hits: list[int]) -> None:
+    """vllm#53504: one prompt of 4,481 tokens four times, blocks of 1,600; where no retention is given, every state is
+    kept."""
+    drafting = {"version": "0.29.0", "speculative_method": "mtp", "num_speculative_tokens": 2}
+    assert served([stream(1, 4481)] * 4, "mamba:1600*3,full:1600", **drafting, **stated) == hits
