@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kvtune.analyzers.options import AnalyzeOptions
+from kvtune.analyzers.profiles import nearest_profile
+from kvtune.analyzers.sizing.releases import parse_release
 from kvtune.analyzers.sizing.serve_command import ServeCommand, parse_serve_command
 from kvtune.analyzers.step_times.choice import ChosenStepTimes
 from kvtune.cli import hash_costs
@@ -148,8 +150,10 @@ def _with_serve_command(
 def _encoding(
     asked: AnalysisOptions, detail: DetailOptions, serve: ServeCommand | None, server: Server | None
 ) -> Encoding:
+    version = server.config.version if server else asked.engine.engine_version
     return Encoding(
-        version=server.config.version if server else asked.engine.engine_version,
+        version=version,
+        lora_paths=nearest_profile(parse_release(version)).lora_key_has_path,
         outputs=asked.replay.outputs == "recorded" or asked.replay.levers is True,
         show_text=detail.show_text,
         by_field=asked.replay.by_field,

@@ -46,10 +46,12 @@ back."""
 
 @dataclass(frozen=True)
 class Encoding:
-    """What decides the requests beside files and model: release, answers, the field that names a server, seed, the
-    server's longest sequence, and what the server adds to a chat template's variables or takes from its tools."""
+    """What decides the requests beside files and model: release, whether its keys hold adapters' paths, answers, the
+    field that names a server, seed, the server's longest sequence, and what the server adds to a chat template's
+    variables or takes from its tools."""
 
     version: str | None = None
+    lora_paths: bool = True
     outputs: bool = False
     show_text: bool = False
     by_field: str | None = None
@@ -129,6 +131,7 @@ def load_trace(
             seed=encoding.seed,
             max_model_len=encoding.max_model_len,
             trusts_lengths=options.trust_logged_lengths,
+            lora_paths=encoding.lora_paths,
             ahead=ahead,
             progress=lambda done: progress("encoding", done, total),
             on_reject=rejects.request,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kvtune.tokenization.encoding.block_rows import BlockRows
@@ -85,6 +86,7 @@ def encode_trace(
     seed: int = 0,
     max_model_len: int | None = None,
     trusts_lengths: bool = False,
+    lora_paths: bool = True,
     ahead: RenderAhead | None = None,
     progress: Callable[[int], None] = lambda _done: None,
     on_reject: OnReject = lambda _request, _reason, _error: None,
@@ -99,6 +101,7 @@ def encode_trace(
         max_model_len: the server's longest sequence, in tokens: it refuses prompts that leave no room in it for an
             answer, so that they never meet its cache.
         trusts_lengths: logged prompt lengths decide how long media are, also where the model's processor is known.
+        lora_paths: an adapter's path is part of the engine's key, beside its name.
         ahead: renders what it was offered of these requests, with the same templates.
         progress: called with the number of requests rendered, now and then.
 
@@ -125,7 +128,10 @@ def encode_trace(
             on_reject(request, reason, error)
             continue
         tools = encoder.tool_set(request) if encoder is not None else None
-        namespace = namespaces.setdefault(request.identity, len(namespaces))
+        identity = request.identity
+        if not lora_paths and identity.lora is not None:
+            identity = msgspec.structs.replace(identity, lora_path=None)
+        namespace = namespaces.setdefault(identity, len(namespaces))
         if max_model_len is not None:
             sources.append(request)
         kept.add(request, namespace, families.of(request, tools), tools.unordered if tools else None)

@@ -98,3 +98,19 @@ def test_a_release_without_the_option_is_told_what_an_upgrade_would_bring(run, t
     assert typed["engine"]["version"] == "0.30"
     assert any("--engine-version 0.30 is used" in caveat for caveat in typed["recommendation"]["caveats"])
     assert not any("has no match unit" in caveat for caveat in typed["recommendation"]["caveats"])
+
+
+def test_an_adapter_s_path_is_part_of_the_key_from_0_31_on(run, tmp_path: Path) -> None:
+    """Two prompts of 40 ids under one adapter name with two paths: 32 tokens hit up to 0.30, none from 0.31 on."""
+    rows: list[dict[str, object]] = [
+        {
+            "timestamp": turn,
+            "token_ids": [*range(100, 140)],
+            "lora_request": {"lora_name": "a", "lora_path": path},
+        }
+        for turn, path in enumerate(("/x", "/y"))
+    ]
+    trace = write(tmp_path / "t.jsonl", *rows)
+    for release, hits in (("0.26", 32), ("0.30", 32), ("0.31", 0), ("0.33", 0)):
+        done = run("analyze", trace, "--groups", "full:16", "--engine-version", release, "--json", "-")
+        assert json.loads(done.out)["losses"]["current"]["hit_tokens"] == hits, release
