@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from kvtune.tokenization.trace import Int64, TokenTrace
 
+TIMED_ALGO = "sha256"
 MINIMUM_HASHES = 2000
 MINIMUM_SECONDS = 0.02
 _TIMED_LOOKUPS = 20_000
@@ -69,6 +70,15 @@ def measure_prefix_costs(trace: TokenTrace, units: Sequence[int], known: KnownCo
             for unit, (seconds, samples) in costs.items()
         },
         known.lookup_s,
+    )
+
+
+def algorithm_caveat(hash_algo: str) -> tuple[str, ...]:
+    """A sentence where the server hashes with another algorithm than the one that is timed."""
+    if hash_algo == TIMED_ALGO:
+        return ()
+    return (
+        f"Hashing was timed with {TIMED_ALGO}; the server uses {hash_algo}, which may cost less or more.",
     )
 
 

@@ -17,7 +17,7 @@ from kvtune.analyzers.decision import decision_line, net_gain
 from kvtune.analyzers.deployment import deployment_caveats
 from kvtune.analyzers.drafter_cost import drafter_caveat
 from kvtune.analyzers.families import family_rows
-from kvtune.analyzers.hash_cost import PrefixCosts, measure_prefix_costs
+from kvtune.analyzers.hash_cost import PrefixCosts, algorithm_caveat, measure_prefix_costs
 from kvtune.analyzers.layout import EngineConfig
 from kvtune.analyzers.levers import Baseline, Found, LeverInputs, advise_families, find_culprits, find_levers
 from kvtune.analyzers.load import load_points, telling_units
@@ -182,6 +182,7 @@ def analyze(
                 *found.caveats,
                 *deployment_caveats(found, provenance),
                 *drafter_caveat(found, advised),
+                *algorithm_caveat(config.hash_algo),
                 *provenance.assumed,
                 *pool_caveat(config, needs, pools, found.choice.unit),
             ),

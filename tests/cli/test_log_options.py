@@ -114,3 +114,17 @@ def test_an_adapter_s_path_is_part_of_the_key_from_0_31_on(run, tmp_path: Path) 
     for release, hits in (("0.26", 32), ("0.30", 32), ("0.31", 0), ("0.33", 0)):
         done = run("analyze", trace, "--groups", "full:16", "--engine-version", release, "--json", "-")
         assert json.loads(done.out)["losses"]["current"]["hit_tokens"] == hits, release
+
+
+def test_an_algorithm_that_is_not_timed_is_named(run, tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"timestamp": turn, "token_ids": [*range(100, 180)]} for turn in range(3)
+    ]
+    trace = write(tmp_path / "t.jsonl", *rows)
+
+    def caveats(*options: str) -> str:
+        done = run("analyze", trace, "--groups", "full:16", "--json", "-", *options)
+        return " ".join(json.loads(done.out)["recommendation"]["caveats"])
+
+    assert "timed with sha256; the server uses xxhash" in caveats("--hash-algo", "xxhash")
+    assert "Hashing was timed" not in caveats() + caveats("--hash-algo", "sha256")
