@@ -29,16 +29,17 @@ _DAYS = 1 << 20
 
 @dataclass(frozen=True)
 class _Step:
-    """A span, the classes of its fields in their order, and the trace that it was found in."""
+    """A span, and the trace that it was found in."""
 
     span: VaryingSpan
-    fields: tuple[str, ...]
     trace: TokenTrace
 
-    @property
-    def name(self) -> str:
-        """The fields in words, such as `date and time, 2 identifiers`."""
-        return listed(self.fields)
+    def fields(self, wording: Wording) -> tuple[str, ...]:
+        """The classes of its fields, in their order."""
+        places = zip(self.span.members.tolist(), self.span.ends.tolist(), strict=True)
+        return wording.fields_of(
+            [(self.trace.prompt(request), self.span.start, end) for request, end in places]
+        )
 
 
 def reorder(base: Baseline, wording: Wording, least: float | None = None) -> Found | None:
@@ -56,7 +57,7 @@ def reorder(base: Baseline, wording: Wording, least: float | None = None) -> Fou
         # Of two spans close together the first alone brings little: what stands behind both is not in its run.
         if span is None or _CLOSE * span.lost < floor:
             break
-        steps.append(_Step(span, _fields_of(world.trace, span, wording), world.trace))
+        steps.append(_Step(span, world.trace))
         world = _replayed(base, _moved(world.trace, span))
         pair = on_best_unit(base, gain_of(base, world, np.arange(len(base.trace), dtype=np.int64)))
         if pair.gain.tokens >= (0 if best is None else best[0].gain.tokens) + floor:
@@ -78,11 +79,6 @@ def listed(fields: Sequence[str]) -> str:
     return ", ".join(
         name if number == 1 or name == "text" else f"{number} {name}s" for name, number in counts.items()
     )
-
-
-def _fields_of(trace: TokenTrace, span: VaryingSpan, wording: Wording) -> tuple[str, ...]:
-    places = zip(span.members.tolist(), span.ends.tolist(), strict=True)
-    return wording.fields_of([(trace.prompt(request), span.start, end) for request, end in places])
 
 
 def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
@@ -125,8 +121,9 @@ def _by_day(base: Baseline, span: VaryingSpan) -> int | None:
 
 
 def _lever(base: Baseline, gain: Gain, steps: list[_Step], wording: Wording) -> Lever:
-    fields = listed([field for step in steps for field in step.fields])
-    span, name, trace = steps[0].span, steps[0].name, steps[0].trace
+    by_step = [step.fields(wording) for step in steps]
+    fields = listed([field for fields in by_step for field in fields])
+    span, name, trace = steps[0].span, listed(by_step[0]), steps[0].trace
     one, other = _two_values(trace, span)
     evidence = [
         f"{_article(name)} at token {span.start:,}{wording.quote_both(one, other)} takes "
@@ -134,14 +131,13 @@ def _lever(base: Baseline, gain: Gain, steps: list[_Step], wording: Wording) -> 
         "tokens that they have in common stand behind it"
     ]
     evidence += [
-        f"{_article(step.name)} at token {step.span.start:,}, once that is moved" for step in steps[1:]
+        f"{_article(listed(fields))} at token {step.span.start:,}, once that is moved"
+        for step, fields in zip(steps[1:], by_step[1:], strict=True)
     ]
     if len(steps) == 1:
         evidence += _behind_the_run(base, span)
     by_day = (
-        _by_day(base, span)
-        if steps[0].fields in (("time",), ("date and time",)) and len(steps) == 1
-        else None
+        _by_day(base, span) if by_step[0] in (("time",), ("date and time",)) and len(steps) == 1 else None
     )
     if by_day is not None:
         evidence.append(f"left where it is and written to the day only, it would bring {by_day:,} tokens")

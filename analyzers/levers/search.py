@@ -34,6 +34,9 @@ SMALLEST_SHARE = 0.001
 
 _TRIM_FRACTION = 20
 
+_WORTH_A_SWEEP = 10
+"""Times the floor: a culprit that costs less is not replayed with every match unit."""
+
 
 def find_levers(
     base: Baseline,
@@ -67,7 +70,8 @@ def find_culprits(base: Baseline, wording: Wording) -> list[Found]:
     if base.trace.span > 1:
         return []
     floor = LEAST_NET_GAIN * int(base.trace.prompt_tokens.sum())
-    found = [*_some(reorder(base, wording, least=floor)), *_some(tool_order(base)), *template(base, wording)]
+    rewritten = template(base, wording, units_from=_WORTH_A_SWEEP * floor)
+    found = [*_some(reorder(base, wording, least=floor)), *_some(tool_order(base)), *rewritten]
     return _ranked([culprit for culprit in found if culprit.lever.gain_tokens >= floor])
 
 

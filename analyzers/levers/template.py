@@ -48,9 +48,13 @@ _WAYS = {
 }
 
 
-def template(base: Baseline, wording: Wording) -> list[Found]:
+def template(base: Baseline, wording: Wording, units_from: float = 0) -> list[Found]:
     """One lever per cause of rewritten histories, at most three, and one for all causes where that brings more; none
-    where none gains. Where answers are known they count as cached, before and after."""
+    where none gains. Where answers are known they count as cached, before and after.
+
+    Args:
+        units_from: tokens from which the best one's match unit is searched.
+    """
     answers = base.trace.outputs is not None
     other_base = answers and base.options.outputs != "recorded"
     if other_base:
@@ -72,7 +76,8 @@ def template(base: Baseline, wording: Wording) -> list[Found]:
     ]
     if levers:
         best = max(range(len(levers)), key=lambda place: levers[place].gain.tokens)
-        levers[best] = with_best_unit(base, levers[best])
+        if levers[best].gain.tokens >= units_from:
+            levers[best] = with_best_unit(base, levers[best])
         if len(levers) > 1 and best != len(levers) - 1:
             levers.pop()
     kept = [lever for lever in levers if lever.gain.tokens > 0]
@@ -125,7 +130,7 @@ def _preserve(
     if answers:
         changed = with_answers(changed, _answers(base.trace, rewritten))
     gain = try_change(base, trace=changed)
-    first, cause = rewritten[0], " or ".join(causes)
+    first, cause = rewritten[0], " or ".join(filter(None, (", ".join(causes[:-1]), causes[-1])))
     evidence = (
         f"{cause} in {len(rewritten):,} of {len(base.trace):,} requests, first in {base.trace.ids[first.request]!r}, "
         f"which parts from {base.trace.ids[first.earlier]!r} at token {first.kept:,} of {_length(base, first):,}"

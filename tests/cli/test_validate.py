@@ -153,7 +153,7 @@ def test_disagreement_exits_with_1_and_shows_both_figures(monkeypatch, tmp_path,
     monkeypatch.setattr(runner.Run, "run", wrong)
     path = tmp_path / "v.json"
     assert validate(TRACE, "--json", str(path)) == 1
-    assert "Execution differs from the prediction." in capsys.readouterr().out
+    assert "Execution DIFFERS from the prediction." in capsys.readouterr().out
     document = json.loads(path.read_bytes())
     assert document["recommendation"]["confidence"] == "low"
     assert any(

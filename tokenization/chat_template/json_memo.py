@@ -56,5 +56,11 @@ class JsonMemo:
         self._chars = 0
 
     def texts_of(self, values: list[Any]) -> list[str]:
-        """What this rendering wrote of each of the values that it wrote, in their order; they are all alive."""
+        """What this rendering wrote of each of the values that it wrote, in their order, or of their list as a whole.
+
+        All are alive.
+        """
+        whole = self._written.get(id(values))
+        if whole is not None:
+            return [whole]
         return [text for value in values if (text := self._written.get(id(value))) is not None]

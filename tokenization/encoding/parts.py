@@ -66,13 +66,27 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
                 misses += 1
         if limit <= floor or misses > _MAX_MISSES:
             break
-    if tool_texts and limit > floor:
-        start = text.find(tool_texts[0])
-        end = text.rfind(tool_texts[-1], 0, limit)
-        if 0 <= start <= end:
-            found.append(Span(start, end + len(tool_texts[-1]), _TOOLS))
     found.sort()
+    tools = _tools_span(text, tool_texts)
+    # They stand before the messages, or between two of them.
+    if tools is not None and tools.end > floor:
+        at = bisect_right(found, tools)
+        if (at == 0 or found[at - 1].end <= tools.start) and (
+            at == len(found) or tools.end <= found[at].start
+        ):
+            found.insert(at, tools)
     return found
+
+
+def _tools_span(text: str, tool_texts: Sequence[str]) -> Span | None:
+    """From the first tool to the last one; None where they do not stand in the prompt as they were dumped."""
+    start = end = text.find(tool_texts[0]) if tool_texts else -1
+    for tool in tool_texts:
+        at = text.find(tool, end) if end >= 0 else -1
+        if at < 0:
+            return None
+        end = at + len(tool)
+    return Span(start, end, _TOOLS) if end >= 0 else None
 
 
 def _find_back(text: str, needle: str, limit: int) -> int:

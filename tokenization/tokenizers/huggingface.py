@@ -122,6 +122,9 @@ class HuggingFaceVocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         known = [number for number in ids if number < self.size]
+        ranked = self._ranked.decode(known) if self._ranked is not None else None
+        if ranked is not None:
+            return ranked
         text: str = self._library.tokenizer.decode(known, skip_special_tokens=False)
         return text
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from kvtune.tokenization.tokenizers.code_points import KnownCodePoints
 from kvtune.tokenization.tokenizers.rank_order import RankOrder
-from kvtune.tokenization.trace import UInt32
+from kvtune.tokenization.trace import Int64, UInt32
 
 _CHARS_A_CALL = 1 << 15
 
@@ -65,6 +65,17 @@ class RankedEncoder:
             for place, ids in zip(group, encoded, strict=True):
                 found[place] = ids
         return found
+
+    def decode(self, ids: Sequence[int]) -> str | None:
+        """The text of ids, broken characters replaced; None where one of them is of no rank."""
+        ranks = self._ranks_of_ids[np.asarray(ids, dtype=np.int64)]
+        return None if (ranks < 0).any() else self._encoding.decode(ranks.tolist())
+
+    @cached_property
+    def _ranks_of_ids(self) -> Int64:
+        ranks = np.full(int(self._ids.max()) + 2, -1, dtype=np.int64)
+        ranks[self._ids] = np.arange(len(self._ids))
+        return ranks
 
     def _together(self, texts: Sequence[str]) -> Sequence[UInt32 | None]:
         ranks = self._ranks(self._between.join(texts))

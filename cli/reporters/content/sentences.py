@@ -63,12 +63,16 @@ def telling_levers(report: Report) -> list[Lever]:
 
 
 def levers_hint(report: Report) -> str:
-    """Where no lever is listed: that none pays, or that none was tried; else empty."""
-    if report.levers:
-        return ""
-    if "--levers" in report.command.split():
-        return "Optimizations were replayed too: none brings 0.1% of the prompt tokens."
-    return "Optimizations (warm-up, padding, prompt order, retention) were not tried: add --levers."
+    """What was not tried, or that nothing pays; empty where all was tried and something does."""
+    words = report.command.split()
+    if "--levers" in words:
+        return (
+            "" if report.levers else "Optimizations were replayed too: none brings 0.1% of the prompt tokens."
+        )
+    if "--no-levers" in words:
+        return "No optimizations were tried (--no-levers)."
+    found = "" if report.levers else "Prompt order, tool order and rewritten history cost less than 0.5%. "
+    return f"{found}Not tried: warm-up, padding, retention: add --levers."
 
 
 def headline(report: Report) -> str:
