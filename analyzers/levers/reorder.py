@@ -19,6 +19,7 @@ from kvtune.analyzers.levers.spans import VaryingSpan, find_varying_span
 from kvtune.analyzers.levers.trial import Baseline, Found, Gain, gain_of, measure
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
+from kvtune.tokenization.encoding.buffer import SpillingArrays
 from kvtune.tokenization.trace import TokenTrace, UInt32
 
 MOST_SPANS = 4
@@ -84,20 +85,26 @@ def listed(fields: Sequence[str]) -> str:
 def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
     """All prompts, with the span of its members at their end."""
     prompts = [trace.prompt(request) for request in range(len(trace))]
+    changed = SpillingArrays()
     for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
         prompt = prompts[request]
-        prompts[request] = np.concatenate((prompt[: span.start], prompt[end:], prompt[span.start : end]))
+        prompts[request] = changed.keep(
+            np.concatenate((prompt[: span.start], prompt[end:], prompt[span.start : end]))
+        )
     return prompts
 
 
 def _behind_the_run(base: Baseline, span: VaryingSpan) -> list[str]:
     """What it brings to write the span right behind the text that follows it, ahead of what else prompts share."""
     prompts = [base.trace.prompt(request) for request in range(len(base.trace))]
+    changed = SpillingArrays()
     for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
         prompt = prompts[request]
         behind = min(end + span.run, len(prompt))
-        prompts[request] = np.concatenate(
-            (prompt[: span.start], prompt[end:behind], prompt[span.start : end], prompt[behind:])
+        prompts[request] = changed.keep(
+            np.concatenate(
+                (prompt[: span.start], prompt[end:behind], prompt[span.start : end], prompt[behind:])
+            )
         )
     world = _replayed(base, prompts)
     pair = on_best_unit(base, gain_of(base, world, np.arange(len(base.trace), dtype=np.int64)))
@@ -113,10 +120,11 @@ def _by_day(base: Baseline, span: VaryingSpan) -> int | None:
         return None
     day = (base.trace.arrival // 86_400).astype(np.int64)
     prompts = [base.trace.prompt(request) for request in range(len(base.trace))]
+    changed = SpillingArrays()
     for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
         prompt = prompts[request].copy()
         prompt[span.start : end] = FILLER - np.uint32(day[request] % _DAYS)
-        prompts[request] = prompt
+        prompts[request] = changed.keep(prompt)
     return gain_of(base, _replayed(base, prompts), np.arange(len(base.trace), dtype=np.int64)).tokens
 
 

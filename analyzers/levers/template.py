@@ -27,6 +27,7 @@ from kvtune.analyzers.levers.spans import common_prefix
 from kvtune.analyzers.levers.trial import Baseline, Found, measure, try_change
 from kvtune.analyzers.levers.wording import Wording
 from kvtune.analyzers.report import Lever
+from kvtune.tokenization.encoding.buffer import SpillingArrays
 from kvtune.tokenization.trace import TokenTrace, UInt32
 
 MOST_CAUSES = 3
@@ -178,16 +179,17 @@ def _verbatim(
     prompts = [trace.prompt(request) for request in range(len(trace))]
     ways = {one.request: one for one in rewritten}
     changed: set[int] = set()
+    arrays = SpillingArrays()
     for request, earlier in enumerate(before):
         prompt, one = prompts[request], ways.get(request)
         if one is not None:
             assert one.resumed is not None
             kept = [prompts[one.earlier], *([answer_of(trace, one.earlier)] if answers else [])]
-            prompts[request] = np.concatenate((*kept, prompt[one.resumed :]))
+            prompts[request] = arrays.keep(np.concatenate((*kept, prompt[one.resumed :])))
             changed.add(request)
         elif earlier in changed:
             length = int(trace.prompt_tokens[earlier])
             if common_prefix(prompt, trace.prompt(earlier)) == length:
-                prompts[request] = np.concatenate((prompts[earlier], prompt[length:]))
+                prompts[request] = arrays.keep(np.concatenate((prompts[earlier], prompt[length:])))
                 changed.add(request)
     return prompts

@@ -17,7 +17,7 @@ from kvtune.tokenization.tokenizers.cut_rules import flat, known_pattern
 from kvtune.tokenization.tokenizers.rank_order import NotProvenError, RankOrder, rank_order
 from kvtune.tokenization.tokenizers.vocabulary import claimable
 
-_FORM = "1"
+_FORM = "2"
 """Of what is kept; another one finds nothing of this one's."""
 
 _OTHER_PATTERN = "words by a pattern that is not known"
@@ -46,6 +46,7 @@ class Compiled(msgspec.Struct, frozen=True):
     normalizer: as `tokenizer.json` describes it.
     pre_tokenizer: as `tokenizer.json` describes it.
     post_processor: as `tokenizer.json` describes it.
+    decoder: as `tokenizer.json` describes it.
     order: the tokens by rank; None where ranks are not proven to give the same ids.
     why_not: why there is no order; None where there is one.
     """
@@ -55,6 +56,7 @@ class Compiled(msgspec.Struct, frozen=True):
     normalizer: Part | None
     pre_tokenizer: Part | None
     post_processor: Part | None
+    decoder: Part | None
     order: RankOrder | None = None
     why_not: str | None = None
 
@@ -71,6 +73,7 @@ def described(tokenizer: Any) -> Compiled:
         _state(tokenizer.normalizer),
         _state(tokenizer.pre_tokenizer),
         _state(tokenizer.post_processor),
+        _state(tokenizer.decoder),
     )
 
 

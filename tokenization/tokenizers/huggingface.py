@@ -56,10 +56,11 @@ class HuggingFaceVocabulary:
             UnusableInputError: the file is missing or no tokenizer.
         """
         cores = os.cpu_count() or 1
+        threads = min(workers or cores, cores)
         if workers is not None:
             os.environ["RAYON_NUM_THREADS"] = str(min(workers, cores))
         self.source = str(path)
-        self._library = Library(path, added_tokens or {}, beside=by_rank and cores > 1)
+        self._library = Library(path, added_tokens or {}, beside=by_rank and threads > 1)
         if checked:
             self._library.begin()
         found = self._found(path, added_tokens or {}) if by_rank else self._library.describe()
@@ -69,13 +70,13 @@ class HuggingFaceVocabulary:
         self.affixes = self._affixes(found.post_processor, add_bos_token, add_eos_token)
         self._byte_level = any(part["type"] == "ByteLevel" for part in flat(found.pre_tokenizer))
         self._bytes = np.full(self.size, _UNKNOWN_BYTES, dtype=np.int32)
+        self._decodes_bytes = found.decoder is not None and found.decoder["type"] == "ByteLevel"
         self._ranked: RankedEncoder | None = None
         pattern = known_pattern(found.pre_tokenizer)
         if found.order is not None and pattern is not None:
             self._bytes[found.order.ids] = found.order.sizes
             for token, number in self.special_tokens.items():
                 self._bytes[number] = byte_length(token)
-            threads = min(workers or cores, cores)
             self._ranked = RankedEncoder(found.order, pattern, self.special_tokens, workers=threads)
         else:
             self._library.stay_here()  # all texts are for it
@@ -122,7 +123,7 @@ class HuggingFaceVocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         known = [number for number in ids if number < self.size]
-        ranked = self._ranked.decode(known) if self._ranked is not None else None
+        ranked = self._ranked.decode(known) if self._ranked is not None and self._decodes_bytes else None
         if ranked is not None:
             return ranked
         text: str = self._library.tokenizer.decode(known, skip_special_tokens=False)

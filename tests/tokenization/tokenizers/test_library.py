@@ -74,3 +74,8 @@ def test_it_begins_again_where_it_is_needed_again(path: Path) -> None:
     assert [ids.tolist() for ids in library.encode(TEXTS, affixes=False)] == first
     assert "tokenizer" not in vars(library)
     library.end()
+
+
+def test_with_one_worker_there_is_no_other_process(path: Path) -> None:
+    vocabulary = HuggingFaceVocabulary(path, checked=True, workers=1)
+    assert vocabulary.check_ids(TEXTS, affixed=False) and vocabulary._library._worker is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers
 
 from kvtune.tokenization import cache
 from kvtune.tokenization.tokenizers import compiled
@@ -137,3 +137,28 @@ class TestWhatIsKept:
         path = saved(build(O200K, specials=(AddedToken("<|only here|>", normalized=False),)))
         HuggingFaceVocabulary(path, by_rank=False)
         assert compiled.recall(compiled.key_of(path.read_bytes(), {})) is None
+
+
+class TestDecoding:
+    TEXTS = ("The quick <|end|> brown", "北京 café \U0001f600\n", "<｜b｜>", "")
+
+    def test_by_rank_as_by_the_library(self, saved: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+        specials = tuple(AddedToken(text, normalized=False) for text in ("<|end|>", "<｜b｜>"))
+        tokenizer = build(CL100K, specials=specials)
+        tokenizer.decoder = decoders.ByteLevel()
+        path = saved(tokenizer)
+        library = HuggingFaceVocabulary(path, by_rank=False)
+        rows = [ids.tolist() for ids in library.encode(self.TEXTS)]
+        rows += [row[1:-1] for row in rows] + [list(range(library.size)), [5, 10**6, 7]]
+        wanted = [library.decode(row) for row in rows]
+        HuggingFaceVocabulary(path)
+        monkeypatch.setattr("kvtune.tokenization.tokenizers.library.load_tokenizer", None)
+        assert [HuggingFaceVocabulary(path).decode(row) for row in rows] == wanted
+
+    def test_another_decoder_is_the_library_s(self, saved: Save) -> None:
+        tokenizer = build(CL100K)
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("quick", "slow")])
+        vocabulary = HuggingFaceVocabulary(saved(tokenizer))
+        assert vocabulary.decode(vocabulary.encode(["The quick fox"])[0].tolist()) == tokenizer.decode(
+            tokenizer.encode("The quick fox").ids
+        )
