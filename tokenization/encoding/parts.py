@@ -53,13 +53,19 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
         tool_texts: dumps of the tools, in order, as far as the template made any.
     """
     found: list[Span] = []
+    tools = _tools_span(text, tool_texts)
+    if tools is not None and tools.end > floor:
+        found.append(tools)
     limit = len(text)
     misses = 0
     for message in reversed(messages):
         code = _ROLE.get(message["role"], TEMPLATE)
         for needle in _texts_from_the_end(message):
             start = _find_back(text, needle, limit)
-            if start >= 0:
+            # What a tool is called stands in its definition, too.
+            if start >= 0 and not (
+                tools is not None and start < tools.end and tools.start < start + len(needle)
+            ):
                 found.append(Span(start, start + len(needle), code))
                 limit = start
             else:
@@ -67,14 +73,6 @@ def spans_from(text: str, messages: Sequence[Message], tool_texts: Sequence[str]
         if limit <= floor or misses > _MAX_MISSES:
             break
     found.sort()
-    tools = _tools_span(text, tool_texts)
-    # They stand before the messages, or between two of them.
-    if tools is not None and tools.end > floor:
-        at = bisect_right(found, tools)
-        if (at == 0 or found[at - 1].end <= tools.start) and (
-            at == len(found) or tools.end <= found[at].start
-        ):
-            found.insert(at, tools)
     return found
 
 
