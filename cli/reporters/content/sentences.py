@@ -71,6 +71,10 @@ def levers_hint(report: Report) -> str:
         )
     if "--no-levers" in words:
         return "No optimizations were tried (--no-levers)."
+    if (
+        report.tokenizer is not None and report.tokenizer.kind == "blocks"
+    ):  # what prompts say is not in the log
+        return "Not tried: retention, pool size: add --levers."
     found = "" if report.levers else "Prompt order, tool order and rewritten history cost less than 0.5%. "
     return f"{found}Not tried: warm-up, padding, retention: add --levers."
 

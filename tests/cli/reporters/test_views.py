@@ -122,8 +122,15 @@ def test_three_optimizations_are_shown_and_the_rest_is_folded(report: Report) ->
 
 
 def test_levers_are_mentioned_where_they_were_not_tried(report: Report) -> None:
-    assert content.levers_hint(report) == ""
-    assert "--levers" in content.levers_hint(msgspec.structs.replace(report, levers=()))
+    assert content.levers_hint(report) == "Not tried: warm-up, padding, retention: add --levers."
+    tried = msgspec.structs.replace(report, command=f"{report.command} --levers")
+    assert content.levers_hint(tried) == ""
+    assert "none brings 0.1%" in content.levers_hint(msgspec.structs.replace(tried, levers=()))
+    assert content.levers_hint(msgspec.structs.replace(report, levers=())).startswith(
+        "Prompt order, tool order"
+    )
+    none = msgspec.structs.replace(report, command=f"{report.command} --no-levers", levers=())
+    assert content.levers_hint(none) == "No optimizations were tried (--no-levers)."
 
 
 def test_hostile_names_stay_text(report: Report) -> None:
