@@ -71,9 +71,7 @@ def levers_hint(report: Report) -> str:
         )
     if "--no-levers" in words:
         return "No optimizations were tried (--no-levers)."
-    if (
-        report.tokenizer is not None and report.tokenizer.kind == "blocks"
-    ):  # what prompts say is not in the log
+    if report.tokenizer.kind == "blocks":  # what prompts say is not in the log
         return "Not tried: retention, pool size: add --levers."
     found = "" if report.levers else "Prompt order, tool order and rewritten history cost less than 0.5%. "
     return f"{found}Not tried: warm-up, padding, retention: add --levers."
@@ -89,12 +87,18 @@ def headline(report: Report) -> str:
     if advice.action == "unset":
         return f"Drop --prefix-match-unit: the default, {advice.unit:,}, is best"
     if advice.action == "keep":
-        if advice.unit == report.engine.default_match_unit:
-            return f"Leave --prefix-match-unit unset ({advice.unit:,})"
-        return f"Keep --prefix-match-unit {advice.unit}"
+        return _kept_unit(report)
     if advice.why == UNDECIDABLE:
         return "This log cannot decide the match unit"
     return "No match unit changes what this engine reuses"
+
+
+def _kept_unit(report: Report) -> str:
+    """What the serve command says of the unit, where that stays as it is."""
+    unit = report.recommendation.unit
+    if unit == report.engine.default_match_unit:
+        return f"Leave --prefix-match-unit unset ({unit:,})"
+    return f"Keep --prefix-match-unit {unit}"
 
 
 def confidence(report: Report) -> str:
@@ -148,7 +152,7 @@ def _unit_beside(report: Report, lever: Lever) -> str:
     """What becomes of the match unit where a lever is the one thing to do."""
     if any(flag.startswith("--prefix-match-unit") for flag in lever.flags or ()):
         return " Take both steps together: the gain is that of the two."
-    return f" Match unit {report.recommendation.unit:,} stays."
+    return f" {_kept_unit(report)}."
 
 
 def plan_sentences(report: Report) -> list[str]:
