@@ -64,9 +64,11 @@ def draft_rows(drafter: Drafter | None, profile: ReleaseProfile) -> int:
     return own + (drafts - 1 if drafter.parallel_drafting else 0)
 
 
-def step_budget(config: EngineConfig, profile: ReleaseProfile) -> int:
-    """Tokens that a step may schedule: `max_num_batched_tokens`; up to 0.27 less the draft rows of as many requests as
-    a step may hold. (`vllm/config/vllm.py: _set_max_num_scheduled_tokens`)"""
+def step_budget(config: EngineConfig, profile: ReleaseProfile) -> tuple[int, int]:
+    """Tokens that a step may schedule, and how many more each request in it takes of them. Up to 0.27 the draft rows of
+    as many requests as a step may hold are taken off every step instead. (`sched/scheduler: schedule`,
+    `vllm/config/vllm.py: _set_max_num_scheduled_tokens`)"""
+    rows = draft_rows(config.drafter, profile)
     if profile.draft_rows_by_request:
-        return config.max_num_batched_tokens
-    return config.max_num_batched_tokens - draft_rows(config.drafter, profile) * config.max_num_seqs
+        return config.max_num_batched_tokens, rows
+    return config.max_num_batched_tokens - rows * config.max_num_seqs, 0

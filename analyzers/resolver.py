@@ -12,13 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kvtune.analyzers.drafting import (
-    draft_rows,
-    lookahead_or_drop,
-    prefill_lookahead,
-    slot_lookahead,
-    step_budget,
-)
+from kvtune.analyzers.drafting import lookahead_or_drop, prefill_lookahead, slot_lookahead, step_budget
 from kvtune.analyzers.layout import EngineConfig, KVCacheGroup
 from kvtune.analyzers.profiles import ReleaseProfile
 from kvtune.analyzers.refusal import BlockSizes, EngineRefusal, check_config, check_start
@@ -83,7 +77,7 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
     if drop and not flagged:
         flagged = frozenset(range(len(groups)))
     draft_window = prefill_lookahead(config.drafter)
-    budget = step_budget(config, profile)
+    budget, rows = step_budget(config, profile)
     if budget <= 0:
         raise EngineRefusal(
             "ValueError",
@@ -126,7 +120,7 @@ def resolve_sizes(config: EngineConfig, profile: ReleaseProfile) -> ResolvedSize
         slot_lookahead_tokens=slot_lookahead(config.drafter),
         prefill_lookahead_tokens=draft_window,
         step_budget=budget,
-        draft_rows=draft_rows(config.drafter, profile) if profile.draft_rows_by_request else 0,
+        draft_rows=rows,
         speculative_blocks=config.drafter.num_speculative_tokens if config.drafter else 0,
         align_split=align_split,
         junction_checkpoint=bool(

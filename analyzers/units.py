@@ -79,11 +79,11 @@ def default_match_unit(config: EngineConfig, profile: ReleaseProfile) -> int:
     return math.gcd(*(effective_block_size(group, dcp) for group in asked))
 
 
-def minimum_shared_prefix(config: EngineConfig, grid: int, *, partial_hits: bool) -> int:
-    """The least that prompts which part later must share, in tokens: the smallest effective block of a cacheable
-    group; without hits inside a block the hit alignment, `grid`."""
+def minimum_shared_prefix(config: EngineConfig, hit_alignment: int, *, partial_hits: bool) -> int:
+    """The least that prompts which diverge later must share, in tokens: the smallest effective block of a cacheable
+    group; without hits inside a block the hit alignment."""
     if not partial_hits:
-        return grid
+        return hit_alignment
     dcp = config.decode_context_parallel_size
     groups = config.expanded()
     cacheable = [group for group in groups if group.cacheable] or list(groups)

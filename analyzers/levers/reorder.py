@@ -8,7 +8,7 @@ one after another, each found in the trace that the one before left.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,31 +82,36 @@ def listed(fields: Sequence[str]) -> str:
     )
 
 
-def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
-    """All prompts, with the span of its members at their end."""
+def _rewritten(
+    trace: TokenTrace, span: VaryingSpan, edit: Callable[[int, UInt32, int], UInt32]
+) -> list[UInt32]:
+    """All prompts, those of the span's members as `edit` of (request, prompt, end of the span) gives them."""
     prompts = [trace.prompt(request) for request in range(len(trace))]
     changed = SpillingArrays()
     for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
-        prompt = prompts[request]
-        prompts[request] = changed.keep(
-            np.concatenate((prompt[: span.start], prompt[end:], prompt[span.start : end]))
-        )
+        prompts[request] = changed.keep(edit(request, prompts[request], end))
     return prompts
+
+
+def _moved(trace: TokenTrace, span: VaryingSpan) -> list[UInt32]:
+    """All prompts, with the span of its members at their end."""
+
+    def edit(_request: int, prompt: UInt32, end: int) -> UInt32:
+        return np.concatenate((prompt[: span.start], prompt[end:], prompt[span.start : end]))
+
+    return _rewritten(trace, span, edit)
 
 
 def _behind_the_run(base: Baseline, span: VaryingSpan) -> list[str]:
     """What it brings to write the span right behind the text that follows it, ahead of what else prompts share."""
-    prompts = [base.trace.prompt(request) for request in range(len(base.trace))]
-    changed = SpillingArrays()
-    for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
-        prompt = prompts[request]
+
+    def edit(_request: int, prompt: UInt32, end: int) -> UInt32:
         behind = min(end + span.run, len(prompt))
-        prompts[request] = changed.keep(
-            np.concatenate(
-                (prompt[: span.start], prompt[end:behind], prompt[span.start : end], prompt[behind:])
-            )
+        return np.concatenate(
+            (prompt[: span.start], prompt[end:behind], prompt[span.start : end], prompt[behind:])
         )
-    world = _replayed(base, prompts)
+
+    world = _replayed(base, _rewritten(base.trace, span, edit))
     pair = on_best_unit(base, gain_of(base, world, np.arange(len(base.trace), dtype=np.int64)))
     if pair.gain.tokens <= 0:
         return []
@@ -119,12 +124,13 @@ def _by_day(base: Baseline, span: VaryingSpan) -> int | None:
     if np.isnan(base.trace.arrival).any():
         return None
     day = (base.trace.arrival // 86_400).astype(np.int64)
-    prompts = [base.trace.prompt(request) for request in range(len(base.trace))]
-    changed = SpillingArrays()
-    for request, end in zip(span.members.tolist(), span.ends.tolist(), strict=True):
-        prompt = prompts[request].copy()
-        prompt[span.start : end] = FILLER - np.uint32(day[request] % _DAYS)
-        prompts[request] = changed.keep(prompt)
+
+    def edit(request: int, prompt: UInt32, end: int) -> UInt32:
+        dated = prompt.copy()
+        dated[span.start : end] = FILLER - np.uint32(day[request] % _DAYS)
+        return dated
+
+    prompts = _rewritten(base.trace, span, edit)
     return gain_of(base, _replayed(base, prompts), np.arange(len(base.trace), dtype=np.int64)).tokens
 
 
